@@ -1,0 +1,12 @@
+"""Factorize matrices that are huge in both dimensions.
+
+>>> import somf
+>>> somf.SOMF(n_components=20, alpha=0.1)
+SOMF(alpha=0.1, n_components=20)
+"""
+
+from somf.estimator import SOMF
+from somf.problem import alpha_max
+
+__version__ = "0.1.0"
+__all__ = ["SOMF", "alpha_max"]

@@ -1,0 +1,1 @@
+"""Array maths in Numba: arrays and scalars in, no objects, checks or randomness."""

@@ -1,0 +1,254 @@
+"""Codes from (G, β): argmin_a ½aᵀGa − βᵀa + l1·|a|₁ + l2/2·|a|₂²."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from somf.kernels._jit import kernel
+
+_PRUNING = 4  # sweeps that thin out the active set before it is solved for
+_MOST_SOLVES = 20  # in an ill-conditioned problem rounding may undo each solution
+
+
+@kernel
+def _duality_gap(a, c, beta, energy, l1, l2, positive):
+    """A bound on how far the code a is from optimal, given c = β − Ga.
+
+    With ρ = c − l2·a, any u with |u_j| ≤ l1 (u_j ≤ l1 if positive) bounds the gap by
+    l1·|a|₁ − aᵀu + ½(ρ − u)ᵀ(G + l2·I)⁻¹(ρ − u). Scaling u = sρ leaves (1 − s)² times
+    half the squared residual; clipping u leaves |ρ − u|²/(2·l2).
+    """
+    norm1 = 0.0
+    square = 0.0
+    fit = 0.0  # aᵀρ
+    projected = 0.0  # βᵀa
+    explained = 0.0  # aᵀGa
+    clipped = 0.0  # aᵀu
+    excess = 0.0
+    largest = 0.0
+    for j in range(a.size):
+        x = np.float64(a[j])
+        rho = np.float64(c[j]) - l2 * x
+        norm1 += abs(x)
+        square += x * x
+        fit += x * rho
+        projected += x * np.float64(beta[j])
+        explained += x * (np.float64(beta[j]) - np.float64(c[j]))
+        size = rho if positive else abs(rho)
+        largest = size if size > largest else largest
+        u = min(rho, l1) if positive else max(-l1, min(rho, l1))
+        clipped += x * u
+        excess += (rho - u) * (rho - u)
+    gap = np.inf
+    if l1 > 0:
+        s = 1.0 if largest <= l1 else l1 / largest
+        residual = max(0.0, energy - 2 * projected + explained) + l2 * square
+        gap = l1 * norm1 - s * fit + 0.5 * (1 - s) * (1 - s) * residual
+    if l2 > 0:
+        gap = min(gap, l1 * norm1 - clipped + 0.5 * excess / l2)
+    return gap
+
+
+@kernel
+def _update(j, a, c, G, l1, l2, positive):
+    """Minimise over coordinate j; returns the decrease of the objective, twice."""
+    curvature = G[j, j] + l2
+    if not curvature > 0:
+        return 0.0
+    old = a[j]
+    u = c[j] + G[j, j] * old
+    if u > l1:
+        new = (u - l1) / curvature
+    elif u < -l1 and not positive:
+        new = (u + l1) / curvature
+    else:
+        new = old * 0
+    change = new - old
+    if change != 0:
+        a[j] = new
+        for i in range(c.size):
+            c[i] -= change * G[j, i]
+    return np.float64(curvature) * change * change
+
+
+@kernel
+def _factorize(G, l2, active, n_active, L):
+    """Cholesky factor of G + l2·I on the active coordinates; False if singular."""
+    for m in range(n_active):
+        row = G[active[m]]
+        for n in range(m + 1):
+            x = row[active[n]]
+            if m == n:
+                x += l2
+            left = L[m, :n]
+            right = L[n, :n]
+            for i in range(left.size):
+                x -= left[i] * right[i]
+            if m > n:
+                L[m, n] = x / L[n, n]
+            elif x > 1e-5 * (row[active[m]] + l2):  # well inside the float32 rounding
+                L[m, m] = np.sqrt(x)
+            else:
+                return False
+    return True
+
+
+@kernel
+def _solve_active(a, beta, G, l1, l2, active, n_active, L, target):
+    """Move a to the minimum over its support and signs, or to where a sign changes.
+
+    Inside an orthant the problem is a linear system: where coordinate descent crawls
+    along correlated atoms, this arrives at once. The objective is convex, so the way
+    towards the minimum goes down all along; a coordinate that meets zero stays there.
+    Returns the number of coordinates that are still active.
+    """
+    if not _factorize(G, l2, active, n_active, L):
+        return n_active
+    for m in range(n_active):
+        j = active[m]
+        x = beta[j] - (l1 if a[j] > 0 else -l1)
+        row = L[m, :m]
+        for i in range(row.size):
+            x -= row[i] * target[i]
+        target[m] = x / L[m, m]
+    for m in range(n_active - 1, -1, -1):
+        x = target[m] / L[m, m]
+        target[m] = x
+        row = L[m, :m]
+        for i in range(row.size):
+            target[i] -= row[i] * x
+    step = 1.0
+    for m in range(n_active):
+        x = a[active[m]]
+        if target[m] * x <= 0:
+            step = min(step, x / (x - target[m]))
+    for m in range(n_active):
+        j = active[m]
+        x = a[j]
+        moved = x + step * (target[m] - x)
+        blocks = step < 1 and target[m] * x <= 0 and x / (x - target[m]) == step
+        a[j] = 0 if blocks or moved * x <= 0 else moved
+    return _compress(a, active, n_active)
+
+
+@kernel
+def _compress(a, active, n_active):
+    """Drop coordinates that have become zero; returns how many are left."""
+    kept = 0
+    for m in range(n_active):
+        j = active[m]
+        if a[j] != 0:
+            active[kept] = j
+            kept += 1
+    return kept
+
+
+@kernel
+def _correlation_left(a, beta, G, c):
+    """Overwrite c with β − Ga."""
+    c[:] = beta
+    for j in range(a.size):
+        if a[j] != 0:
+            x = a[j]
+            row = G[j]
+            for i in range(c.size):
+                c[i] -= x * row[i]
+
+
+@kernel
+def coordinate_descent(
+    G, beta, energy, codes, l1, l2, positive, tol, max_sweeps, start, stop
+):
+    """Overwrite codes[start:stop], the starting points, with the minimisers.
+
+    G        (1 or n, k, k)   shared, or one for each sample
+    beta     (n, k)
+    energy   (n,)             |x|² as seen by the estimator of (G, β)
+
+    A sweep over all coordinates finds the active ones; those are then solved for alone,
+    by a linear system if they are few and by more sweeps if not. The duality gap after
+    a full sweep, against tol·½|x|², decides the end, or a sweep that changes nothing
+    beyond rounding (the only criterion if tol is 0).
+    """
+    k = beta.shape[1]
+    few = min(k, 64)  # a system of 64 costs about as much as a few sweeps
+    zero = codes.dtype.type(0)
+    l1 = zero + l1
+    l2 = zero + l2
+    eps = np.finfo(codes.dtype).eps
+    c = np.empty(k, codes.dtype)
+    active = np.empty(k, np.intp)
+    L = np.empty((few, few), codes.dtype)
+    target = np.empty(few, codes.dtype)
+    for n in range(start, stop):
+        gram = G[n if G.shape[0] > 1 else 0]
+        a = codes[n]
+        if positive:
+            for j in range(k):
+                a[j] = max(a[j], zero)
+        _correlation_left(a, beta[n], gram, c)
+        goal = tol * 0.5 * energy[n]
+        rounding = eps * eps * energy[n]
+        sweeps = 0
+        solves = 0
+        while sweeps < max_sweeps:
+            decrease = 0.0
+            n_active = 0
+            for j in range(k):
+                if a[j] != 0 or c[j] > l1 or (c[j] < -l1 and not positive):
+                    decrease += _update(j, a, c, gram, l1, l2, positive)
+                    if a[j] != 0:
+                        active[n_active] = j
+                        n_active += 1
+            sweeps += 1
+            if decrease <= rounding:
+                break
+            if tol > 0:
+                gap = _duality_gap(a, c, beta[n], energy[n], l1, l2, positive)
+                if gap <= goal or (np.isinf(gap) and decrease <= 0.1 * goal):
+                    break
+            for _ in range(_PRUNING):
+                for m in range(n_active):
+                    _update(active[m], a, c, gram, l1, l2, positive)
+            sweeps += _PRUNING
+            n_active = _compress(a, active, n_active)
+            if n_active <= few and solves < _MOST_SOLVES:
+                solves += 1
+                before = n_active + 1
+                while 0 < n_active < before:  # again as long as signs change
+                    before = n_active
+                    n_active = _solve_active(
+                        a, beta[n], gram, l1, l2, active, n_active, L, target
+                    )
+                _correlation_left(a, beta[n], gram, c)
+                continue
+            full = decrease
+            while sweeps < max_sweeps:
+                decrease = 0.0
+                for m in range(n_active):
+                    decrease += _update(active[m], a, c, gram, l1, l2, positive)
+                sweeps += 1
+                if decrease <= 0.01 * full or decrease <= 0.01 * goal:
+                    break
+
+
+@kernel
+def ridge_codes(G, beta, codes, l2, start, stop):
+    """codes[n] = (G[n] + l2·I)⁻¹ β[n] by Cholesky, one Gram matrix for each sample."""
+    k = beta.shape[1]
+    for n in range(start, stop):
+        H = G[n].copy()
+        for j in range(k):
+            H[j, j] += l2
+        L = np.linalg.cholesky(H)
+        a = codes[n]
+        for j in range(k):
+            x = beta[n, j]
+            for i in range(j):
+                x -= L[j, i] * a[i]
+            a[j] = x / L[j, j]
+        for j in range(k - 1, -1, -1):
+            x = a[j] / L[j, j]
+            a[j] = x
+            for i in range(j):
+                a[i] -= L[j, i] * x

@@ -1,0 +1,32 @@
+"""Copies between all features of a matrix and the observed ones.
+
+Samples, dictionary and statistics all keep features as columns, each row contiguous.
+"""
+
+from __future__ import annotations
+
+from somf.kernels._jit import kernel
+
+
+@kernel
+def gather_features(A, rows, features, out, start, stop):
+    """out[i, f] = A[rows[i], features[f]] for i in start..stop."""
+    for i in range(start, stop):
+        row = rows[i]
+        for f in range(features.size):
+            out[i, f] = A[row, features[f]]
+
+
+@kernel
+def scatter_features(A, features, values, start, stop):
+    """A[i, features[f]] = values[i, f] for i in start..stop."""
+    for i in range(start, stop):
+        for f in range(features.size):
+            A[i, features[f]] = values[i, f]
+
+
+@kernel
+def copy_tile(A, rows, low, high, out):
+    """out[i, f] = A[rows[i], low + f] for f in 0..high − low."""
+    for i in range(rows.size):
+        out[i] = A[rows[i], low:high]

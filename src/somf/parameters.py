@@ -1,0 +1,113 @@
+"""Checks of parameters: errors that give the value, the rule and the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from somf.sampling import KINDS
+from somf.solver.aggregation import AGGREGATIONS
+from somf.solver.coding import ESTIMATORS
+from somf.solver.schedule import REDUCTIONS, WEIGHTS, warn_outside_theory
+
+_FLAGS = ("positive_code", "positive_dict", "shuffle")
+_COUNTS = (
+    "mask_block",
+    "batch_size",
+    "n_epochs",
+    "patience",
+    "n_dict_passes",
+    "code_max_iter",
+)
+_RATIOS = (
+    "code_l1_ratio",
+    "dict_l1_ratio",
+    "weight_exponent",
+    "sample_weight_exponent",
+)
+_CHOICES: dict[str, Collection[str]] = {
+    "reduction_schedule": REDUCTIONS,
+    "code_estimator": ESTIMATORS,
+    "aggregation": AGGREGATIONS,
+    "mask": KINDS,
+    "weights": WEIGHTS,
+}
+
+
+def check_parameters(parameters: dict[str, Any]) -> None:
+    """Raise for a bad parameter of `SOMF`; warn outside of the theory."""
+    for name in _FLAGS:
+        check_flag(name, parameters[name])
+    for name in _COUNTS:
+        check_number(name, parameters[name], 1, integer=True)
+    for name in _RATIOS:
+        check_number(name, parameters[name], 0, 1)
+    for name in ("alpha", "tol", "code_tol"):
+        check_number(name, parameters[name], 0)
+    for name, choices in _CHOICES.items():
+        check_choice(name, parameters[name], choices)
+    for name in ("n_components", "n_threads"):
+        if parameters[name] is not None:
+            check_number(name, parameters[name], 1, integer=True)
+    if parameters["reduction"] != "auto":
+        hint = 'Use 1 to observe every feature, or "auto".'
+        check_number("reduction", parameters["reduction"], 1, hint=hint)
+    if isinstance(parameters["dict_init"], str):
+        check_choice("dict_init", parameters["dict_init"], ("samples", "random"))
+    warn_outside_theory(
+        parameters["weight_exponent"], parameters["sample_weight_exponent"]
+    )
+
+
+def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
+    """Raise unless `value` is one of the words in `choices`."""
+    if not isinstance(value, str) or value not in choices:
+        words = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(f"{name}={value!r} must be one of {words}.")
+
+
+def check_number(
+    name: str,
+    value: Any,
+    low: float,
+    high: float = float("inf"),
+    *,
+    integer: bool = False,
+    hint: str = "",
+) -> None:
+    """Raise unless `value` is a number from `low` to `high`, both included."""
+    kind = Integral if integer else Real
+    number = isinstance(value, kind) and not isinstance(value, bool)
+    if not number or not low <= value <= high or value == float("inf"):
+        what = "an integer" if integer else "a number"
+        limits = f">= {low}" if high == float("inf") else f"between {low} and {high}"
+        error = ValueError if number else TypeError
+        raise error(f"{name}={value!r} must be {what} {limits}.{hint and ' ' + hint}")
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Raise unless `value` is True or False."""
+    if not isinstance(value, bool | Integral) or value not in (0, 1):
+        raise TypeError(f"{name}={value!r} must be True or False.")
+
+
+def check_indices(index: ArrayLike | None, n_samples: int) -> NDArray[np.intp] | None:
+    """Return sample indices as an array, or raise with what is wrong with them."""
+    if index is None:
+        return None
+    numbers = np.asarray(index)
+    if numbers.shape != (n_samples,) or numbers.dtype.kind not in "iu":
+        raise ValueError(
+            f"sample_indices has shape {numbers.shape} and type {numbers.dtype}; it "
+            f"must hold one integer for each of the {n_samples} samples."
+        )
+    if numbers.min() < 0 or len(np.unique(numbers)) < n_samples:
+        raise ValueError(
+            "sample_indices must be non-negative and distinct: each is the number of a "
+            "sample in the whole data set."
+        )
+    return numbers.astype(np.intp)

@@ -1,0 +1,278 @@
+"""The problem: a penalty on codes, a constraint on atoms, and how strong a penalty is.
+
+    min over D in C, A   Σ_i  ½‖x_i − D a_i‖² + alpha·Ω(a_i)
+
+Both are frozen sets of numbers that call plain kernels. `l1_ratio` is 1 − ν for the
+codes and 1 − μ for the atoms in the paper's letters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import ArrayLike, NDArray
+
+from somf.kernels.coding import coordinate_descent, ridge_codes
+from somf.kernels.dictionary import sweep_block
+from somf.kernels.projection import enet_norm, project_rows
+from somf.threads import Team
+
+Array = NDArray[Any]
+
+BLOCK = 16  # atoms whose residuals are made by one product; 8 to 24 cost the same
+
+
+@dataclass(frozen=True)
+class CodePenalty:
+    """alpha·Ω(a), with Ω(a) = l1_ratio·|a|₁ + (1 − l1_ratio)/2·|a|₂²."""
+
+    alpha: float
+    l1_ratio: float
+    positive: bool = False
+
+    @property
+    def l1(self) -> float:
+        """Weight of |a|₁."""
+        return float(self.alpha * self.l1_ratio)
+
+    @property
+    def l2(self) -> float:
+        """Weight of ½|a|₂²."""
+        return float(self.alpha * (1 - self.l1_ratio))
+
+    @property
+    def is_ridge(self) -> bool:
+        """Whether codes are the solution of a linear system."""
+        return self.l1_ratio == 0 and not self.positive
+
+    def __call__(self, codes: Array) -> NDArray[np.float64]:
+        """Return alpha·Ω of every row."""
+        size = np.abs(codes).sum(axis=1, dtype=np.float64)
+        square = np.einsum("ij,ij->i", codes, codes, dtype=np.float64)
+        return np.asarray(self.l1 * size + 0.5 * self.l2 * square)
+
+    def solve(
+        self,
+        G: Array,
+        beta: Array,
+        energy: Array,
+        codes: Array,
+        team: Team,
+        *,
+        tol: float,
+        max_sweeps: int,
+    ) -> Array:
+        """Overwrite `codes` with argmin_a ½aᵀGa − βᵀa + alpha·Ω(a) for every row of β.
+
+        G is (1, k, k), shared, or (n, k, k). What `codes` holds is the starting point.
+        """
+        if self.is_ridge:
+            self._solve_ridge(G, beta, codes, team)
+        else:
+
+            def descend(start: int, stop: int) -> None:
+                coordinate_descent(
+                    G,
+                    beta,
+                    energy,
+                    codes,
+                    self.l1,
+                    self.l2,
+                    self.positive,
+                    tol,
+                    max_sweeps,
+                    start,
+                    stop,
+                )
+
+            team.share(descend, len(beta))
+        return codes
+
+    def _solve_ridge(self, G: Array, beta: Array, codes: Array, team: Team) -> None:
+        # Without a penalty, or with atoms that coincide, the system may be singular to
+        # rounding: a ridge of the size of the rounding picks a solution near the least
+        # norm. It is far below any penalty that a user would notice.
+        top = float(np.max(np.diagonal(G, axis1=1, axis2=2), initial=0.0))
+        floor = 10 * G.shape[-1] * float(np.finfo(G.dtype).eps) * top
+        l2 = max(self.l2, floor) or 1.0
+        if len(G) == 1:
+            H = G[0] + l2 * np.eye(G.shape[-1], dtype=G.dtype)
+            factor = scipy.linalg.cho_factor(H, overwrite_a=True, check_finite=False)
+            codes[:] = scipy.linalg.cho_solve(factor, beta.T, check_finite=False).T
+        else:
+            l2 = G.dtype.type(l2)
+
+            def solve(start: int, stop: int) -> None:
+                ridge_codes(G, beta, codes, l2, start, stop)
+
+            team.share(solve, len(beta))
+
+
+@dataclass(frozen=True)
+class AtomConstraint:
+    """The ball ‖d‖ = l1_ratio·|d|₁ + (1 − l1_ratio)/2·|d|₂² ≤ 1 for every atom."""
+
+    l1_ratio: float
+    positive: bool = False
+
+    @property
+    def l2_ratio(self) -> float:
+        """Weight of ½|d|₂²."""
+        return 1 - self.l1_ratio
+
+    def norms(self, atoms: Array) -> NDArray[np.float64]:
+        """‖d‖ of every row of `atoms`, in float64."""
+        l1, l2 = float(self.l1_ratio), float(self.l2_ratio)
+        return np.array([enet_norm(d, l1, l2) for d in atoms])
+
+    def project(self, atoms: Array, radius: float = 1.0) -> Array:
+        """Return the rows of `atoms`, each projected on the ball of that radius."""
+        projected = np.array(atoms, order="C")
+        project_rows(
+            projected,
+            float(self.l1_ratio),
+            float(self.l2_ratio),
+            float(radius),
+            self.positive,
+        )
+        return projected
+
+    def rescale(self, atoms: Array) -> Array:
+        """Return the rows of `atoms` (n, p) scaled to norm 1; zero rows stay zero."""
+        atoms = np.maximum(atoms, 0) if self.positive else np.array(atoms)
+        top = np.abs(atoms).max(axis=1, keepdims=True, initial=0)
+        atoms = np.divide(atoms, top, out=np.zeros_like(atoms), where=top > 0)
+        size = self.l1_ratio * np.abs(atoms).sum(axis=1, dtype=np.float64)
+        square = np.einsum("ij,ij->i", atoms, atoms, dtype=np.float64)
+        root = size + np.sqrt(size**2 + 2 * self.l2_ratio * square)
+        scale = np.divide(2.0, root, out=np.zeros_like(root), where=root > 0)
+        return np.asarray(self.project(atoms * scale[:, None].astype(atoms.dtype)))
+
+    def update_atoms(
+        self,
+        D: Array,
+        B: Array,
+        C: Array,
+        norms: NDArray[np.float64],
+        order: NDArray[np.intp],
+        team: Team,
+    ) -> None:
+        """One pass d_j ← Π_j[ d_j + (b_j − D c_j)/C_jj ] over the atoms, in `order`.
+
+        D and B (n_components, n_observed) are the observed part; D and `norms`, the
+        norms over all features, are overwritten. Atoms are visited in blocks: the
+        residuals of a block come from one matrix product.
+        """
+        n_observed = D.shape[1]
+        R = np.empty((min(BLOCK, len(order)), n_observed), D.dtype)
+        room = np.empty(n_observed, D.dtype)
+        for start in range(0, len(order), BLOCK):
+            atoms = order[start : start + BLOCK]
+            minus_C = -C[atoms]
+            residual = R[: len(atoms)]
+
+            def multiply(
+                low: int, high: int, left: Array = minus_C, out: Array = residual
+            ) -> None:
+                np.matmul(left, D[:, low:high], out=out[:, low:high])
+
+            team.share(multiply, n_observed, smallest=8192)
+            sweep_block(
+                D,
+                B,
+                residual,
+                C,
+                norms,
+                atoms,
+                float(self.l1_ratio),
+                float(self.l2_ratio),
+                self.positive,
+                room,
+            )
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is minimised: the penalty on the codes and the constraint on the atoms."""
+
+    penalty: CodePenalty
+    constraint: AtomConstraint
+
+
+def alpha_max(
+    X: ArrayLike,
+    *,
+    code_l1_ratio: float = 1.0,
+    dict_l1_ratio: float = 0.0,
+    positive_dict: bool = False,
+) -> float:
+    """Return the smallest alpha for which all codes are zero, whatever the dictionary.
+
+    A good start for sparse codes is a tenth of it; halve it for more non-zero codes.
+    Codes vanish when no atom of the ball correlates with a sample by more than
+    ``alpha * code_l1_ratio``, so this is the largest support function of the ball over
+    the samples, divided by `code_l1_ratio`.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, n_features)
+        Samples; a few hundred are enough to set a scale.
+    code_l1_ratio, dict_l1_ratio, positive_dict
+        As in :class:`somf.SOMF`.
+
+    Returns
+    -------
+    alpha : float
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from somf import alpha_max
+    >>> round(alpha_max(np.array([[3.0, 4.0]])), 4)  # the ball's radius is sqrt(2)
+    7.0711
+    """
+    X = np.atleast_2d(np.asarray(X))
+    if not 0 < code_l1_ratio <= 1:
+        raise ValueError(
+            f"code_l1_ratio={code_l1_ratio!r} must be in (0, 1]: with a pure ridge "
+            "penalty (code_l1_ratio=0) codes are never all zero, so there is no "
+            "largest alpha. Choose alpha by the score on held-out samples instead."
+        )
+    top = 0.0
+    for x in X:
+        x = np.asarray(x, np.float64)
+        magnitude = np.maximum(x, 0) if positive_dict else np.abs(x)
+        top = max(top, _support(magnitude, dict_l1_ratio))
+    return top / code_l1_ratio
+
+
+def _support(x: NDArray[np.float64], l1_ratio: float) -> float:
+    """Return max of xᵀd over the ball, for x ≥ 0.
+
+    The maximiser is d = (x − τ·l1)₊/(τ·l2) with ‖d‖ = 1; ‖d‖ falls with τ.
+    """
+    l1, l2 = l1_ratio, 1 - l1_ratio
+    top = float(x.max(initial=0))
+    if top == 0:
+        return 0.0
+    if l2 == 0:
+        return top
+    length = float(np.linalg.norm(x))
+    if l1 == 0:
+        return float(np.sqrt(2) * length)
+
+    def atom(tau: float) -> NDArray[np.float64]:
+        return np.asarray(np.maximum(x - tau * l1, 0) / (tau * l2))
+
+    def norm(tau: float) -> float:
+        d = atom(tau)
+        return float(l1 * d.sum() + 0.5 * l2 * (d @ d))
+
+    low, high = 0.0, top / l1
+    for _ in range(200):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if norm(middle) > 1 else (low, middle)
+    return float(x @ atom(high))

@@ -1,0 +1,133 @@
+"""Progress of a run for people: a bar in the terminal, scikit-learn's callbacks."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Any, Self
+
+from somf.solver.run import Report
+
+try:  # scikit-learn 1.9 and later
+    from sklearn.callback import CallbackSupportMixin, with_callbacks
+except ImportError:
+
+    class CallbackSupportMixin:  # type: ignore[no-redef]
+        """Stands in for scikit-learn's callbacks where it has none."""
+
+    def with_callbacks(method: Any) -> Any:
+        """Return the method as it is."""
+        return method
+
+
+__all__ = ["CallbackSupportMixin", "EpochCallbacks", "ProgressBar", "with_callbacks"]
+
+
+class ProgressBar:
+    """Objective, samples per second and time left, once a run takes two seconds.
+
+    `wanted` is True, False, or "auto": only if the error stream is a terminal.
+    """
+
+    DELAY = 2.0  # seconds
+
+    def __init__(self, wanted: bool | str, batch_size: float) -> None:
+        self.wanted = sys.stderr.isatty() if wanted == "auto" else bool(wanted)
+        self.batch_size = batch_size
+        self._start = time.perf_counter()
+        self._bar: Any = None
+        self._task: Any = None
+        self._mean = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def show(self, report: Report) -> None:
+        """Bring the bar up to date."""
+        # A running mean: single batches are noisy.
+        rate = max(0.05, 1 / report.step)
+        self._mean += rate * (report.objective - self._mean)
+        elapsed = time.perf_counter() - self._start
+        if not self.wanted or elapsed < self.DELAY:
+            return
+        if self._bar is None:
+            self._open(report.n_steps_planned)
+        self._bar.update(
+            self._task,
+            completed=report.step,
+            objective=f"{self._mean:.4g}",
+            speed=f"{report.step * self.batch_size / elapsed:,.0f}",
+        )
+
+    def _open(self, total: int) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+
+        self._bar = Progress(
+            TextColumn("somf"),
+            BarColumn(),
+            TextColumn("{task.percentage:3.0f}%"),
+            TextColumn("objective {task.fields[objective]}"),
+            TextColumn("{task.fields[speed]} samples/s"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+        )
+        self._task = self._bar.add_task("fit", total=total, objective="", speed="")
+        self._bar.start()
+
+
+class EpochCallbacks:
+    """Tells scikit-learn's callbacks of the fit and of each epoch."""
+
+    def __init__(self, estimator: Any, X: Any, n_epochs: int) -> None:
+        self.estimator = estimator
+        self.X = X
+        self._fit: Any = None
+        self._epoch: Any = None
+        if hasattr(estimator, "_init_callback_context"):
+            self._fit = estimator._init_callback_context(max_subtasks=n_epochs)
+            self._fit.call_on_fit_task_begin(estimator=estimator, X=X)
+
+    def step(self, ends_epoch: bool, attributes: dict[str, Any]) -> bool:
+        """Call the hooks that are due; returns whether one asks to stop."""
+        if self._fit is None:
+            return False
+        if self._epoch is None:
+            self._epoch = self._fit.subcontext(task_name="epoch")
+            self._epoch.call_on_fit_task_begin(estimator=self.estimator, X=self.X)
+        if not ends_epoch:
+            return False
+        stop = self._epoch.call_on_fit_task_end(
+            estimator=self.estimator,
+            X=self.X,
+            reconstruction_attributes=attributes,
+        )
+        self._epoch = None
+        return bool(stop)
+
+    def end(self, attributes: dict[str, Any]) -> None:
+        """Call the hooks of the end of the fit."""
+        if self._fit is not None:
+            self._fit.call_on_fit_task_end(
+                estimator=self.estimator,
+                X=self.X,
+                reconstruction_attributes=attributes,
+            )

@@ -1,0 +1,123 @@
+"""What an iteration looks at: a random part of the features, the next samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Indices = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Mask:
+    """The features that an iteration observes.
+
+    `scale` makes sums over them unbiased: the paper's M has `scale` on its diagonal
+    where a feature is observed and 0 elsewhere.
+    """
+
+    features: Indices
+    n_features: int
+
+    @property
+    def scale(self) -> float:
+        """n_features over the number observed, so that M is the identity on average."""
+        return self.n_features / len(self.features)
+
+    @property
+    def observes_all(self) -> bool:
+        """Whether nothing is hidden."""
+        return len(self.features) == self.n_features
+
+
+class MaskSampler:
+    """Masks of about ``n_features / reduction`` features, in blocks of adjacent ones.
+
+    `kind` is "cycle", each block once per cycle and the cycle reshuffled, or
+    "bernoulli", each block by a coin of its own. A cycle of equal masks visits every
+    feature equally often, and mixes the features anew every time: a fixed partition
+    would let the first group of features take the whole ball (see docs/notation.md).
+    """
+
+    def __init__(self, n_features: int, kind: str = "cycle", block: int = 1) -> None:
+        self.n_features = n_features
+        self.kind = kind
+        self.block = block
+        self.n_blocks = -(-n_features // block)
+        self.cycle: Indices = np.empty(0, np.intp)  # what is left of it
+        self._everything = Mask(np.arange(n_features), n_features)
+
+    def draw(self, reduction: float, rng: np.random.Generator) -> Mask:
+        """Draw the mask of the next iteration."""
+        if reduction <= 1:
+            return self._everything
+        blocks = np.sort(KINDS[self.kind](self, reduction, rng))
+        if self.block == 1:
+            return Mask(blocks, self.n_features)
+        features = (blocks[:, None] * self.block + np.arange(self.block)).ravel()
+        return Mask(features[features < self.n_features], self.n_features)
+
+    def _draw_cycle(self, reduction: float, rng: np.random.Generator) -> Indices:
+        wanted = max(1, round(self.n_blocks / reduction))
+        blocks, self.cycle = self.cycle[:wanted], self.cycle[wanted:]
+        if len(blocks) < wanted:
+            renewed = rng.permutation(self.n_blocks)
+            # No block twice in one mask: what was taken from the old cycle waits.
+            taken = np.isin(renewed, blocks)
+            fresh = renewed[~taken]
+            missing = wanted - len(blocks)
+            blocks = np.concatenate([blocks, fresh[:missing]])
+            self.cycle = np.concatenate([fresh[missing:], renewed[taken]])
+        return blocks
+
+    def _draw_bernoulli(self, reduction: float, rng: np.random.Generator) -> Indices:
+        blocks = np.flatnonzero(rng.random(self.n_blocks) * reduction < 1)
+        if len(blocks) == 0:  # an iteration that sees nothing would divide by zero
+            blocks = rng.integers(self.n_blocks, size=1)
+        return blocks
+
+
+KINDS: dict[str, Callable[[MaskSampler, float, np.random.Generator], Indices]] = {
+    "cycle": MaskSampler._draw_cycle,
+    "bernoulli": MaskSampler._draw_bernoulli,
+}
+
+
+class SampleOrder:
+    """Mini-batches of a shuffled epoch, one after the other, in equal sizes."""
+
+    def __init__(self, n_samples: int, batch_size: int, shuffle: bool = True) -> None:
+        self.n_samples = n_samples
+        self.n_batches = -(-n_samples // batch_size)
+        self.shuffle = shuffle
+        self.order: Indices = np.empty(0, np.intp)
+        self.next_batch = 0
+
+    def draw(self, rng: np.random.Generator) -> Indices:
+        """Return the samples of the next batch, sorted so that reads go forward."""
+        if self.next_batch == 0:
+            everyone = np.arange(self.n_samples)
+            self.order = rng.permutation(everyone) if self.shuffle else everyone
+        b = self.next_batch
+        start = b * self.n_samples // self.n_batches
+        stop = (b + 1) * self.n_samples // self.n_batches
+        self.next_batch = (b + 1) % self.n_batches
+        return np.sort(self.order[start:stop])
+
+    @property
+    def at_epoch_end(self) -> bool:
+        """Whether the batch drawn last was the last of an epoch."""
+        return self.next_batch == 0
+
+
+def as_generator(random_state: Any) -> np.random.Generator:
+    """Return a Generator from None, an int, a RandomState or a Generator."""
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    if isinstance(random_state, np.random.RandomState):
+        random_state = random_state.randint(2**31, size=4).tolist()
+    return np.random.default_rng(random_state)

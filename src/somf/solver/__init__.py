@@ -1,0 +1,1 @@
+"""Online matrix factorization as stochastic majorization-minimization."""

@@ -1,0 +1,194 @@
+"""How a batch enters B, the mean of x aᵀ: everywhere, everywhere but later, observed.
+
+Each rule returns the observed part of the new B, (k, q), for the dictionary pass, and a
+function that completes the update of the state. `full` and `deferred` do the same
+operations on the same tiles and give the same bits.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csc_array
+
+from somf.kernels.aggregation import add_outer
+from somf.solver.observation import Observation
+from somf.solver.products import TILE, read_tile
+from somf.solver.state import State
+from somf.threads import Team
+
+Array = NDArray[Any]
+Finish = Callable[[], None]
+Rule = Callable[[State, Observation, Array, float], tuple[Array, Finish]]
+
+SPARSE = 0.15  # density below which sparse sums beat a dense product, by measurement
+
+
+@dataclass
+class WeightedCodes:
+    """Codes times weight / batch size: what the batch adds to B is Xᵀ of this."""
+
+    dense: Array
+    sparse: Any  # csc_array, or None where the dense product is less work
+
+    @classmethod
+    def of(cls, codes: Array, weight: float) -> WeightedCodes:
+        """Scale the codes, and keep them by atom if that is less work."""
+        dense = codes * codes.dtype.type(weight / len(codes))
+        density = np.count_nonzero(codes) / codes.size
+        return cls(dense, csc_array(dense) if density < SPARSE else None)
+
+
+def full(
+    state: State, seen: Observation, codes: Array, weight: float
+) -> tuple[Array, Finish]:
+    """Update all of B with all threads."""
+    new = WeightedCodes.of(codes, weight)
+    # With hidden features this product is made twice, here and in the tiles, so that
+    # the asynchronous rule can start the pass before the tiles: the same bits.
+    B = state.B if seen.mask.observes_all else _observed(state.B, seen, new, weight)
+    work = _tile_worker(state.B, seen, new, weight)
+    seen.team.start(work)
+    _complete(work, seen.team)
+    return B, _nothing
+
+
+def deferred(
+    state: State, seen: Observation, codes: Array, weight: float
+) -> tuple[Array, Finish]:
+    """Update B on the other threads during the dictionary pass."""
+    if seen.mask.observes_all:  # the pass needs all of B: nothing can wait
+        return full(state, seen, codes, weight)
+    new = WeightedCodes.of(codes, weight)
+    B = _observed(state.B, seen, new, weight)
+    work = _tile_worker(state.B, seen, new, weight)
+    seen.team.start(work)
+    return B, lambda: _complete(work, seen.team)
+
+
+def masked(
+    state: State, seen: Observation, codes: Array, weight: float
+) -> tuple[Array, Finish]:
+    """Update the observed features only: O(n_observed).
+
+    A feature that was hidden for a while catches up: its weight is what all the
+    iterations since its last visit would have given, 1 − Π(1 − w_s). So B and C forget
+    at the same pace, and a feature seen for the first time starts from its batch alone.
+    """
+    assert state.feature_clock is not None
+    features = seen.mask.features
+    keep = np.exp(state.clock - state.feature_clock[features]).astype(state.B.dtype)
+    state.feature_clock[features] = state.clock
+    B = seen.gather("B", state.B)
+    added = _added(seen, WeightedCodes.of(codes, 1.0))
+
+    def mix(start: int, stop: int) -> None:
+        here = slice(start, stop)
+        added[:, here] *= 1 - keep[here]
+        B[:, here] *= keep[here]
+        B[:, here] += added[:, here]
+
+    seen.team.share(mix, len(features), smallest=4096)
+    seen.scatter(state.B, B)
+    return B, _nothing
+
+
+AGGREGATIONS: dict[str, Rule] = {"full": full, "async": deferred, "masked": masked}
+
+
+def _nothing() -> None:
+    """Nothing is left to do."""
+
+
+def _observed(B: Array, seen: Observation, new: WeightedCodes, weight: float) -> Array:
+    """(1 − w)·B + w·mean(x aᵀ) on the observed features; the state is left alone."""
+    observed = seen.gather("B", B)
+    added = _added(seen, new)
+    keep = B.dtype.type(1 - weight)
+
+    def mix(start: int, stop: int) -> None:
+        observed[:, start:stop] *= keep
+        observed[:, start:stop] += added[:, start:stop]
+
+    seen.team.share(mix, observed.shape[1], smallest=4096)
+    return observed
+
+
+def _added(seen: Observation, new: WeightedCodes) -> Array:
+    """AᵀX over the observed features, (k, q)."""
+    shape = (new.dense.shape[1], len(seen.mask.features))
+    out = seen.workspace.array("added", shape, new.dense.dtype)
+    if seen.mask.observes_all:
+        out[:] = 0
+        work = _tile_worker(out, seen, new, weight=0)
+        seen.team.start(work)
+        _complete(work, seen.team)
+        return out
+
+    def dense(start: int, stop: int) -> None:
+        np.matmul(new.dense.T, seen.X[:, start:stop], out=out[:, start:stop])
+
+    def sparse(start: int, stop: int) -> None:
+        _add_sparse(out, 0, seen.X, np.arange(len(seen.X)), new.sparse, start, stop)
+
+    multiply = dense if new.sparse is None else sparse
+    seen.team.share(multiply, out.shape[1], smallest=1024)
+    return out
+
+
+def _tile_worker(
+    B: Array, seen: Observation, new: WeightedCodes, weight: float
+) -> Callable[[], None]:
+    """Return a function that updates tiles of B until none is left.
+
+    Any number of threads may run it at the same time: a tile is taken once, and what
+    is done to it does not depend on who does it.
+    """
+    batch, n_features = seen.batch, B.shape[1]
+    keep = B.dtype.type(1 - weight)
+    tiles = itertools.count(0, TILE)  # next() is atomic
+
+    def add_dense(low: int, high: int, room: Array) -> None:
+        product = new.dense.T @ read_tile(batch, low, high, room)
+        tile = B[:, low:high]
+        tile *= keep
+        tile += product
+
+    def add_sparse(low: int, high: int, room: Array) -> None:
+        _add_sparse(B, keep, batch.X, batch.rows, new.sparse, low, high)
+
+    add = add_dense if new.sparse is None else add_sparse
+
+    def work() -> None:
+        room = np.empty(len(batch) * TILE, B.dtype)
+        for low in tiles:
+            if low >= n_features:
+                return
+            add(low, min(low + TILE, n_features), room)
+
+    return work
+
+
+def _add_sparse(
+    B: Array,
+    keep: float,
+    X: Array,
+    rows: NDArray[np.intp],
+    codes: Any,
+    start: int,
+    stop: int,
+) -> None:
+    """B ← keep·B + AᵀX on features start..stop, with the codes A by atom."""
+    by_atom = codes.indptr, codes.indices, codes.data
+    add_outer(B, B.dtype.type(keep), X, rows, *by_atom, start, stop)
+
+
+def _complete(work: Callable[[], None], team: Team) -> None:
+    """Take tiles along with the other threads, and wait until all are done."""
+    work()
+    team.finish()

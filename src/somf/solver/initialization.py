@@ -1,0 +1,57 @@
+"""The first dictionary: always inside the constraint, never NaN."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from somf.problem import AtomConstraint
+from somf.sources.base import SampleSource
+
+Array = NDArray[Any]
+
+
+def initial_atoms(
+    dict_init: str | Array,
+    source: SampleSource,
+    n_components: int,
+    constraint: AtomConstraint,
+    rng: np.random.Generator,
+) -> Array:
+    """Return (n_components, n_features) atoms in the ball, in the dtype of the data.
+
+    "samples" takes random samples scaled to the boundary, "random" Gaussian vectors;
+    an array is projected. Zero samples, and atoms beyond n_samples, become random.
+    """
+    n_samples, n_features = source.shape
+    if not isinstance(dict_init, str):
+        return constraint.project(np.array(dict_init, dtype=source.dtype))
+    noise = rng.standard_normal((n_components, n_features)).astype(source.dtype)
+    atoms = constraint.rescale(noise)
+    if dict_init == "samples":
+        n_chosen = min(n_components, n_samples)
+        chosen = np.sort(rng.choice(n_samples, n_chosen, replace=False))
+        samples = constraint.rescale(source.read(chosen))
+        usable = np.flatnonzero(samples.any(axis=1))
+        atoms[usable] = samples[usable]
+    return atoms
+
+
+def check_atoms(dict_init: Any, n_components: int | None, n_features: int) -> Array:
+    """Return a given dictionary as an array, or raise with what is wrong with it."""
+    atoms = np.asarray(dict_init)
+    wanted = (n_components or "n_components", n_features)
+    if atoms.ndim != 2 or atoms.shape[1] != n_features or len(atoms) == 0:
+        raise ValueError(
+            f"dict_init has shape {atoms.shape}; it must be {wanted}: one atom a row."
+        )
+    if n_components is not None and len(atoms) != n_components:
+        raise ValueError(
+            f"dict_init has {len(atoms)} atoms but n_components={n_components}; give "
+            "as many atoms as components, or leave n_components out."
+        )
+    if atoms.dtype.kind not in "fiub" or not np.isfinite(atoms).all():
+        raise ValueError("dict_init must hold finite numbers; it has NaN or infinity.")
+    return atoms

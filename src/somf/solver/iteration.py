@@ -1,0 +1,225 @@
+"""One iteration of OMF (nothing hidden) and SOMF, as an instance of SAMM."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from somf.problem import Problem
+from somf.solver import samm
+from somf.solver.aggregation import AGGREGATIONS, Finish
+from somf.solver.averages import Averages
+from somf.solver.coding import ESTIMATORS, NEEDS_GRAM, REMEMBERS_SAMPLES
+from somf.solver.observation import Observation
+from somf.solver.products import gram
+from somf.solver.schedule import Schedule
+from somf.solver.state import State
+from somf.solver.trace import Stopwatch
+from somf.solver.workspace import Workspace
+from somf.sources.base import Batch
+from somf.threads import Team
+
+Array = NDArray[Any]
+
+REFRESH = 500  # iterations after which a maintained Gram matrix is made anew
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the problem is solved: each choice is independent of the others."""
+
+    code_estimator: str = "masked"
+    aggregation: str = "async"
+    schedule: Schedule = field(default_factory=Schedule)
+    n_dict_passes: int = 1
+    code_tol: float = 1e-4
+    code_max_iter: int = 1000
+    idle_limit: int = 20  # iterations without use after which an atom is replaced
+    averages_folder: str | os.PathLike[str] | None = None
+
+
+@dataclass
+class Coded:
+    """A batch with its codes: the surrogate g_t, which (x aᵀ, a aᵀ) define."""
+
+    seen: Observation
+    codes: Array
+    objective: float  # mean over the batch, as the code estimator sees it
+
+
+@dataclass
+class Aggregated:
+    """What the dictionary pass needs of ḡ: the observed part of B, as (k, q)."""
+
+    seen: Observation
+    B: Array
+    finish: Finish  # completes the update of B in the state
+
+
+class Factorization:
+    """Subsampled online matrix factorization: θ = D, ḡ = (B, C).
+
+    majorize    codes α = argmin ½αᵀGα − βᵀα + λΩ(α), (G, β) from the estimator
+    aggregate   C ← (1 − w)C + w·mean(ααᵀ),  B ← (1 − w)B + w·mean(xαᵀ)
+    minimize    d_j ← Π_j[ d_j + (b_j − D c_j)/C_jj ] on the observed features
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        settings: Settings,
+        state: State,
+        team: Team,
+        workspace: Workspace | None = None,
+    ) -> None:
+        self.problem = problem
+        self.settings = settings
+        self.state = state
+        self.team = team
+        self.progress = 0.0  # part of the run that is done, for the reduction
+        self.stopwatch = Stopwatch()
+        self._workspace = workspace or Workspace()
+        self._aggregated: Aggregated | None = None
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Add to the state what the chosen rules need and another run did not keep."""
+        state, settings = self.state, self.settings
+        if settings.code_estimator not in NEEDS_GRAM:
+            state.G = None
+        elif state.G is None:
+            state.G = gram(state.D, self.team)
+        if settings.aggregation != "masked":
+            state.feature_clock = None
+        elif (
+            state.feature_clock is None
+        ):  # +inf: never visited, so the next visit counts 1
+            clock = state.clock if state.n_steps else np.inf
+            state.feature_clock = np.full(state.D.shape[1], clock)
+        if settings.code_estimator not in REMEMBERS_SAMPLES:
+            state.averages = None
+        elif state.averages is None:
+            state.averages = Averages(
+                0 if state.order is None else state.order.n_samples,
+                len(state.C),
+                state.D.dtype,
+                with_gram=settings.code_estimator == "averaged",
+                folder=settings.averages_folder,
+            )
+
+    def step(self, batch: Batch) -> Coded:
+        """Absorb one mini-batch."""
+        state = self.state
+        state.n_steps += 1
+        self.stopwatch.reset()
+        coded = samm.step(self, batch, self.settings.schedule.weight(state.n_steps))
+        state.n_seen += len(batch)
+        self._replace_idle_atoms(coded)
+        return coded
+
+    def majorize(self, sample: Batch) -> Coded:
+        """Compute the codes of a batch from what a new mask shows of it."""
+        state, settings, clock = self.state, self.settings, self.stopwatch
+        with clock.phase("mask"):
+            reduction = settings.schedule.reduction_at(self.progress)
+            mask = state.masks.draw(reduction, state.rng)
+        with clock.phase("gather"):
+            seen = Observation(sample, mask, state.D, self.team, self._workspace)
+        with clock.phase("code"):
+            estimate = ESTIMATORS[settings.code_estimator]
+            G, beta, energy = estimate(state, seen, settings.schedule.v)
+            codes = self._solve(G, beta, energy, seen)
+            objective = self._objective(G, beta, energy, codes)
+        return Coded(seen, codes, objective)
+
+    def _solve(self, G: Array, beta: Array, energy: Array, seen: Observation) -> Array:
+        averages, index = self.state.averages, seen.batch.index
+        codes = np.zeros_like(beta)
+        if averages is not None and index is not None:
+            codes[:] = averages.codes(index)
+        self.problem.penalty.solve(
+            G,
+            beta,
+            energy,
+            codes,
+            self.team,
+            tol=self.settings.code_tol,
+            max_sweeps=self.settings.code_max_iter,
+        )
+        if averages is not None and index is not None:
+            averages.keep_codes(index, codes)
+        return codes
+
+    def _objective(self, G: Array, beta: Array, energy: Array, codes: Array) -> float:
+        if len(G) == 1:
+            explained = np.einsum("ij,ij->i", codes @ G[0], codes)
+        else:
+            explained = np.einsum("ij,ijk,ik->i", codes, G, codes)
+        residual = energy - 2 * np.einsum("ij,ij->i", beta, codes) + explained
+        loss = 0.5 * np.maximum(residual, 0) + self.problem.penalty(codes)
+        return float(loss.mean())
+
+    def aggregate(self, surrogate: Coded, weight: float) -> None:
+        """Mix the batch into C and B."""
+        state, codes = self.state, surrogate.codes
+        with self.stopwatch.phase("aggregate"):
+            state.clock += math.log1p(-min(weight, 1 - 1e-12))
+            w = state.C.dtype.type(weight)
+            state.C *= 1 - w
+            state.C += codes.T @ (codes * (w / len(codes)))
+            rule = AGGREGATIONS[self.settings.aggregation]
+            seen = surrogate.seen
+            B, finish = rule(state, seen, codes, weight)
+            self._aggregated = Aggregated(seen, B, finish)
+
+    def minimize(self) -> None:
+        """Update the observed part of the dictionary, and the Gram matrix with it."""
+        assert self._aggregated is not None, "aggregate comes before minimize"
+        state, now = self.state, self._aggregated
+        seen = now.seen
+        with self.stopwatch.phase("dictionary"):
+            before = None
+            if state.G is not None and not seen.mask.observes_all:
+                before = seen.gram
+            order = state.rng.permutation(len(state.C))
+            for _ in range(self.settings.n_dict_passes):
+                self.problem.constraint.update_atoms(
+                    seen.D, now.B, state.C, state.norms, order, self.team
+                )
+            seen.scatter(state.D, seen.D)
+            if state.G is not None:
+                after = gram(seen.D, self.team)
+                state.G = after if before is None else state.G + (after - before)
+                if state.n_steps % REFRESH == 0 and before is not None:
+                    state.G = gram(state.D, self.team)
+        with self.stopwatch.phase("aggregate"):
+            now.finish()
+        self._aggregated = None
+
+    def _replace_idle_atoms(self, coded: Coded) -> None:
+        """Give atoms that no sample uses any more a new start from a sample."""
+        state = self.state
+        used = coded.codes.any(axis=0)
+        state.idle[:] = np.where(used, 0, state.idle + 1)
+        dead = np.flatnonzero(state.idle >= self.settings.idle_limit)
+        if len(dead) == 0:
+            return
+        batch = coded.seen.batch
+        chosen = state.rng.choice(len(batch), len(dead), len(dead) > len(batch))
+        atoms = self.problem.constraint.rescale(batch.copy_rows(chosen))
+        state.D[dead] = atoms
+        state.norms[dead] = self.problem.constraint.norms(atoms)
+        state.B[dead] = 0
+        state.C[dead, :] = 0
+        state.C[:, dead] = 0
+        state.idle[dead] = 0
+        state.n_replaced += len(dead)
+        if state.G is not None:
+            rows = atoms @ state.D.T
+            state.G[dead, :] = rows
+            state.G[:, dead] = rows.T

@@ -1,0 +1,94 @@
+"""What one iteration sees: a batch and the dictionary through a mask."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from somf.kernels.gather import gather_features, scatter_features
+from somf.sampling import Mask
+from somf.solver.products import correlate, gram
+from somf.solver.workspace import Workspace
+from somf.sources.base import Batch
+from somf.threads import Team
+
+Array = NDArray[Any]
+
+
+class Observation:
+    """The observed features of a batch and of the dictionary, given as (k, p).
+
+    D    (k, q)   observed part of the dictionary; all of it, not a copy, if q = p
+    X    (n, q)   observed part of the batch; absent if q = p
+
+    Products are computed when first asked for and shared by the steps that need them.
+    """
+
+    X: Array
+
+    def __init__(
+        self, batch: Batch, mask: Mask, D: Array, team: Team, workspace: Workspace
+    ) -> None:
+        self.batch = batch
+        self.mask = mask
+        self.team = team
+        self.workspace = workspace
+        self.D = self.gather("D", D)
+        if not mask.observes_all:
+            self.X = self._gather("X", batch.X, batch.rows)
+
+    def gather(self, name: str, A: Array) -> Array:
+        """Return the observed features of `A` (k, p) in the buffer `name`."""
+        if self.mask.observes_all:
+            return A
+        return self._gather(name, A, np.arange(len(A)))
+
+    def _gather(self, name: str, A: Array, rows: NDArray[np.intp]) -> Array:
+        features = self.mask.features
+        out = self.workspace.array(name, (len(rows), len(features)), A.dtype)
+
+        def gather(start: int, stop: int) -> None:
+            gather_features(A, rows, features, out, start, stop)
+
+        self.team.share(gather, len(rows))
+        return out
+
+    def scatter(self, A: Array, values: Array) -> None:
+        """Write `values` (k, q) to the observed features of `A` (k, p)."""
+        if self.mask.observes_all:
+            return  # `values` is A: `gather` made no copy
+
+        def scatter(start: int, stop: int) -> None:
+            scatter_features(A, self.mask.features, values, start, stop)
+
+        self.team.share(scatter, len(A))
+
+    @cached_property
+    def gram(self) -> Array:
+        """Dᵀ Pᵀ P D before the dictionary pass (ask before it)."""
+        return gram(self.D, self.team)
+
+    @cached_property
+    def _correlation(self) -> tuple[Array, Array]:
+        if self.mask.observes_all:
+            return correlate(self.batch, self.D, self.team)
+        beta = np.empty((len(self.batch), len(self.D)), self.D.dtype)
+
+        def multiply(start: int, stop: int) -> None:
+            np.matmul(self.X[start:stop], self.D.T, out=beta[start:stop])
+
+        self.team.share(multiply, len(beta), smallest=16)
+        return beta, np.einsum("ij,ij->i", self.X, self.X)
+
+    @property
+    def beta(self) -> Array:
+        """Dᵀ Pᵀ P x of every sample, (n_samples, n_components)."""
+        return self._correlation[0]
+
+    @property
+    def energy(self) -> Array:
+        """xᵀ Pᵀ P x of every sample."""
+        return self._correlation[1]

@@ -1,0 +1,61 @@
+"""Products over all features, tile by tile, shared between threads.
+
+The dictionary is kept as Dᵀ (k, p): an atom is a row, as in `components_`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from somf.kernels.gather import copy_tile
+from somf.sources.base import Batch
+from somf.threads import Team
+
+Array = NDArray[Any]
+
+TILE = 2048  # features of one product: 200 samples of them fit in the cache
+
+
+def read_tile(batch: Batch, low: int, high: int, room: Array) -> Array:
+    """Return features low..high of a batch, as a view if its rows are adjacent."""
+    view = batch.adjacent
+    if view is not None:
+        return np.asarray(view[:, low:high])
+    tile = room[: len(batch) * (high - low)].reshape(len(batch), high - low)
+    copy_tile(batch.X, batch.rows, low, high, tile)
+    return tile
+
+
+def gram(D: Array, team: Team) -> Array:
+    """Dᵀ D, from D as (k, q)."""
+
+    def part(low: int, high: int) -> Array:
+        piece = D[:, low:high]
+        return np.asarray(piece @ piece.T)
+
+    return np.asarray(sum(team.share(part, D.shape[1], smallest=8192)))
+
+
+def correlate(batch: Batch, D: Array, team: Team) -> tuple[Array, Array]:
+    """Return Dᵀx and |x|² of every sample, over all features, from D as (k, p).
+
+    The threads share the features; their sums are added in order.
+    """
+    n_components, n_features = D.shape
+
+    def part(start: int, stop: int) -> tuple[Array, Array]:
+        room = np.empty(len(batch) * min(TILE, stop - start), D.dtype)
+        beta = np.zeros((len(batch), n_components), D.dtype)
+        energy = np.zeros(len(batch))
+        for low in range(start, stop, TILE):
+            high = min(low + TILE, stop)
+            tile = read_tile(batch, low, high, room)
+            beta += tile @ D[:, low:high].T
+            energy += np.einsum("ij,ij->i", tile, tile)
+        return beta, energy
+
+    parts = team.share(part, n_features, smallest=TILE)
+    return sum(beta for beta, _ in parts), sum(energy for _, energy in parts)

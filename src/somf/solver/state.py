@@ -1,0 +1,144 @@
+"""Everything that an iteration reads and changes, in one place that can be saved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from somf.problem import AtomConstraint
+from somf.sampling import MaskSampler, SampleOrder
+from somf.solver.averages import Averages
+
+Array = NDArray[Any]
+
+_COUNTERS = ("n_steps", "n_seen", "n_replaced", "clock")
+
+
+@dataclass
+class State:
+    """The dictionary, the surrogate, and what the run needs to go on from here.
+
+    D, B           (k, p)   dictionary; mean of x aᵀ. Transposed: an atom is a row
+    C              (k, k)   mean of a aᵀ
+    norms          (k,)     ‖d_j‖ over all features, float64 so that it does not drift
+    G              (k, k)   DᵀD, where the code estimator needs it
+    feature_clock  (p,)     `clock` at the last visit, for masked aggregation
+    clock                   Σ log(1 − w_s): how much has been forgotten so far
+    idle           (k,)     iterations since a sample last used the atom
+    """
+
+    D: Array
+    B: Array
+    C: Array
+    norms: NDArray[np.float64]
+    rng: np.random.Generator
+    masks: MaskSampler
+    G: Array | None = None
+    feature_clock: NDArray[np.float64] | None = None
+    averages: Averages | None = None
+    order: SampleOrder | None = None
+    idle: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    n_steps: int = 0
+    n_seen: int = 0
+    n_replaced: int = 0
+    clock: float = 0.0
+
+    @classmethod
+    def start(
+        cls,
+        atoms: Array,
+        constraint: AtomConstraint,
+        rng: np.random.Generator,
+        masks: MaskSampler,
+    ) -> State:
+        """Start from feasible `atoms` (k, p), with no sample seen."""
+        k = len(atoms)
+        D = np.array(atoms, order="C")
+        return cls(
+            D=D,
+            B=np.zeros_like(D),
+            C=np.zeros((k, k), D.dtype),
+            norms=constraint.norms(D),
+            rng=rng,
+            masks=masks,
+            idle=np.zeros(k, np.int64),
+        )
+
+    def tensors(self) -> dict[str, Array]:
+        """Return every array of the state by name."""
+        arrays: dict[str, Array | None] = {
+            "D": self.D,
+            "B": self.B,
+            "C": self.C,
+            "norms": self.norms,
+            "G": self.G,
+            "feature_clock": self.feature_clock,
+            "idle": self.idle,
+            "mask_cycle": self.masks.cycle,
+            "sample_order": None if self.order is None else self.order.order,
+        }
+        if self.averages is not None:
+            for name, array in self.averages.arrays.items():
+                arrays[f"averages.{name}"] = array
+        return {name: array for name, array in arrays.items() if array is not None}
+
+    def metadata(self) -> dict[str, Any]:
+        """Return everything else, as plain JSON."""
+        masks, order, averages = self.masks, self.order, self.averages
+        return {
+            "counters": {name: getattr(self, name) for name in _COUNTERS},
+            "generator": self.rng.bit_generator.state,
+            "masks": {
+                "n_features": masks.n_features,
+                "kind": masks.kind,
+                "block": masks.block,
+            },
+            "order": order
+            and {
+                "n_samples": order.n_samples,
+                "n_batches": order.n_batches,
+                "shuffle": order.shuffle,
+                "next_batch": order.next_batch,
+            },
+            "averages": averages and {"folder": averages.folder},
+        }
+
+    @classmethod
+    def restore(cls, tensors: dict[str, Array], metadata: dict[str, Any]) -> State:
+        """Rebuild a state from its tensors and metadata."""
+        masks = MaskSampler(**metadata["masks"])
+        masks.cycle = tensors["mask_cycle"]
+        generator = metadata["generator"]
+        bits = getattr(np.random, generator["bit_generator"])()
+        bits.state = generator
+        order = None
+        if metadata["order"]:
+            saved = metadata["order"]
+            order = SampleOrder(saved["n_samples"], 1, saved["shuffle"])
+            order.n_batches = saved["n_batches"]
+            order.next_batch = saved["next_batch"]
+            order.order = tensors["sample_order"]
+        averages = None
+        if metadata["averages"]:
+            prefix = "averages."
+            averages = Averages.restore(
+                {n[len(prefix) :]: a for n, a in tensors.items() if prefix in n},
+                metadata["averages"]["folder"],
+            )
+        return cls(
+            D=tensors["D"],
+            B=tensors["B"],
+            C=tensors["C"],
+            norms=tensors["norms"],
+            G=tensors.get("G"),
+            feature_clock=tensors.get("feature_clock"),
+            idle=tensors["idle"],
+            rng=np.random.Generator(bits),
+            masks=masks,
+            averages=averages,
+            order=order,
+            **metadata["counters"],
+        )

@@ -1,0 +1,99 @@
+"""Patches of an image as samples: a view, never an array of all patches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from somf.kernels.patches import read_patches
+
+Array = NDArray[Any]
+
+
+class PatchSource:
+    """Patches of a (height, width) or (height, width, channels) image, all channels.
+
+    A sample is a flattened patch (patch_height, patch_width, channels); n_samples
+    patches of n_features cost only the image.
+
+    Parameters
+    ----------
+    image : array of shape (height, width) or (height, width, channels)
+    patch_size : (int, int)
+    normalize : bool
+        Whether every patch is centred and scaled to unit Euclidean norm; a constant
+        patch becomes zero.
+    step : int
+        Distance between neighbouring patches.
+    rows : (int, int) or None
+        The band of image rows that patches may start in, to split an image in two.
+    dtype : float32 or float64
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from somf.sources import PatchSource
+    >>> patches = PatchSource(np.arange(30.0).reshape(5, 6), (2, 2))
+    >>> patches.shape
+    (20, 4)
+    >>> patches.read(np.array([0, 19]))
+    array([[ 0.,  1.,  6.,  7.],
+           [22., 23., 28., 29.]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        image: Array,
+        patch_size: tuple[int, int],
+        *,
+        normalize: bool = False,
+        step: int = 1,
+        rows: tuple[int, int] | None = None,
+        dtype: Any = np.float32,
+    ) -> None:
+        image = np.asarray(image)
+        if image.ndim == 2:
+            image = image[:, :, None]
+        if image.ndim != 3:
+            raise ValueError(
+                f"image has {image.ndim} dimensions; it must have 2 (height, width) or "
+                "3 (height, width, channels). Take one image of a stack at a time."
+            )
+        height, width = patch_size
+        if not (1 <= height <= image.shape[0] and 1 <= width <= image.shape[1]):
+            raise ValueError(
+                f"patch_size={patch_size} must be between (1, 1) and the image's "
+                f"{image.shape[:2]}; choose smaller patches."
+            )
+        first, last = rows or (0, image.shape[0])
+        last = min(last, image.shape[0] - height + 1)
+        self._tops = np.arange(first, last, step)
+        self._lefts = np.arange(0, image.shape[1] - width + 1, step)
+        self.patch_shape = (height, width, image.shape[2])
+        self.normalize = normalize
+        self.shape = (
+            len(self._tops) * len(self._lefts),
+            height * width * image.shape[2],
+        )
+        self.dtype = np.dtype(dtype)
+        self._image = np.ascontiguousarray(image, self.dtype)
+
+    def read(self, rows: NDArray[np.intp]) -> Array:
+        """Return the patches `rows`, one a row, as a new array."""
+        vertical, horizontal = np.divmod(rows, len(self._lefts))
+        patches = np.empty((len(rows), self.shape[1]), self.dtype)
+        height, width, _ = self.patch_shape
+        read_patches(
+            self._image,
+            self._tops[vertical],
+            self._lefts[horizontal],
+            height,
+            width,
+            self.normalize,
+            patches,
+            0,
+            len(rows),
+        )
+        return patches

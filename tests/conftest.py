@@ -1,0 +1,13 @@
+"""Settings shared by all tests."""
+
+from hypothesis import HealthCheck, settings
+
+# First calls compile, so no deadline; no database, so that no run depends on another.
+settings.register_profile(
+    "somf",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("somf")
