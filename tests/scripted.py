@@ -25,6 +25,8 @@ class ScriptedMasks(MaskSampler):
 class ScriptedOrders:
     """Hands out given orders of the atoms, in place of a random generator."""
 
+    bit_generator = np.random.default_rng(0).bit_generator  # its state may be read
+
     def __init__(self, draws):
         self.upcoming = [orders[0] for _, _, orders in draws]
 

@@ -36,7 +36,7 @@ from somf.solver.state import State
 from somf.solver.storage import read_model, write_model
 from somf.solver.trace import Trace
 from somf.solver.workspace import Workspace
-from somf.sources.base import ArraySource, Batch, SampleSource
+from somf.sources.base import ArraySource, Batch, SampleSource, read_batch
 from somf.threads import Team, resolve_n_threads
 
 Array = NDArray[Any]
@@ -81,15 +81,18 @@ class SOMF(
         Whether codes and atoms are non-negative.
     reduction : float >= 1 or "auto", default="auto"
         n_features over the number of features that an iteration observes. 1 is plain
-        online learning. "auto" keeps at least 4000 features and 16 per atom in view.
+        online learning. "auto" is 8, or less if that would leave fewer than 4000
+        features or fewer than 16 per atom in view.
     reduction_schedule : {"constant", "decreasing"}, default="constant"
         "decreasing" lowers the reduction to 1 in the second half of `fit`, for the last
-        digits of precision. `partial_fit` does not know the end and stays constant.
+        digits of precision; all `n_epochs` are then made, whatever `tol` is.
+        `partial_fit` does not know the end and stays constant.
     code_estimator : {"masked", "averaged", "gram", "exact"}, default="masked"
         What codes are computed from: the observed features alone; averages over the
         epochs of what was observed (n_samples * n_components**2 numbers in memory); the
         exact Gram matrix with averaged correlations (n_samples * n_components numbers);
-        all features. Convergence is proven for the last three.
+        all features. The paper proves that the last three converge to a stationary
+        point with ``mask="bernoulli"`` and all of the aggregation.
     aggregation : {"async", "full", "masked"}, default="async"
         How a batch enters the statistics: all features, on other threads while the
         dictionary is updated; all features at once (the same bits); the observed
@@ -308,21 +311,26 @@ class SOMF(
                 def validate() -> float:
                     return evaluation.objective(held_out)
 
-            rule = StopRule(self.n_epochs, self.tol, self.patience)
+            tol = self.tol if self.reduction_schedule == "constant" else 0
+            rule = StopRule(self.n_epochs, tol, self.patience)
             run = Run(solver, source, order, rule, self._trace, validate)
-            self._follow(run, X, batch_size)
+            self._follow(run, X, y, batch_size)
         return self
 
-    def _follow(self, run: Run, X: Any, batch_size: int) -> None:
+    def _follow(self, run: Run, X: Any, y: Any, batch_size: int) -> None:
         """Go through a run, with progress and callbacks."""
-        callbacks = EpochCallbacks(self, X, self.n_epochs)
+        callbacks = EpochCallbacks(self, X, y, self.n_epochs)
         with ProgressBar(self.progress, batch_size) as bar:
             for report in run:
                 bar.show(report)
                 self.n_iter_ = run.n_epochs_done
                 self.objective_ = run.objective
-                if callbacks.step(report.ends_epoch, self._fitted_attributes()):
+                if not report.ends_epoch:
+                    continue
+                if callbacks.end_epoch(self._fitted_attributes()):
                     run.stop("a callback asked to stop")
+                elif report.step < report.n_steps_planned and not run.stop_reason:
+                    callbacks.begin_epoch()
         self.stop_reason_ = run.stop_reason
         callbacks.end(self._fitted_attributes())
 
@@ -358,8 +366,8 @@ class SOMF(
                 self._start(source)
                 self.n_iter_ = 0
             dtype = self.state_.D.dtype
-            rows = source.X if source.dtype == dtype else source.X.astype(dtype)
-            X = np.ascontiguousarray(rows, dtype=dtype)
+            read = read_batch(source, np.arange(source.shape[0]))
+            X = np.ascontiguousarray(read.X, dtype=dtype)
             batch = Batch.of(X, index)
             self.objective_ = record_step(self._solver(team), batch, self._trace)
         return self
@@ -381,10 +389,14 @@ class SOMF(
         )
         self._trace = Trace()
         self._workspace = Workspace()
-        self._n_samples = n_samples
         self.__dict__.pop("stop_reason_", None)
 
     def _solver(self, team: Team, idle_limit: int = 20) -> Factorization:
+        masks = self.state_.masks
+        if (masks.kind, masks.block) != (self.mask, self.mask_block):
+            self.state_.masks = MaskSampler(
+                masks.n_features, self.mask, self.mask_block
+            )
         settings = Settings(
             code_estimator=self.code_estimator,
             aggregation=self.aggregation,

@@ -53,6 +53,8 @@ def check_parameters(parameters: dict[str, Any]) -> None:
     for name in ("n_components", "n_threads"):
         if parameters[name] is not None:
             check_number(name, parameters[name], 1, integer=True)
+    if parameters["progress"] != "auto":
+        check_flag("progress", parameters["progress"])
     if parameters["reduction"] != "auto":
         hint = 'Use 1 to observe every feature, or "auto".'
         check_number("reduction", parameters["reduction"], 1, hint=hint)

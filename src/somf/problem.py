@@ -207,6 +207,7 @@ def alpha_max(
     *,
     code_l1_ratio: float = 1.0,
     dict_l1_ratio: float = 0.0,
+    positive_code: bool = False,
     positive_dict: bool = False,
 ) -> float:
     """Return the smallest alpha for which all codes are zero, whatever the dictionary.
@@ -220,7 +221,7 @@ def alpha_max(
     ----------
     X : array-like of shape (n_samples, n_features)
         Samples; a few hundred are enough to set a scale.
-    code_l1_ratio, dict_l1_ratio, positive_dict
+    code_l1_ratio, dict_l1_ratio, positive_code, positive_dict
         As in :class:`somf.SOMF`.
 
     Returns
@@ -239,13 +240,16 @@ def alpha_max(
         raise ValueError(
             f"code_l1_ratio={code_l1_ratio!r} must be in (0, 1]: with a pure ridge "
             "penalty (code_l1_ratio=0) codes are never all zero, so there is no "
-            "largest alpha. Choose alpha by the score on held-out samples instead."
+            "largest alpha. docs/how-it-works.md has a rule for ridge codes."
         )
     top = 0.0
     for x in X:
         x = np.asarray(x, np.float64)
-        magnitude = np.maximum(x, 0) if positive_dict else np.abs(x)
-        top = max(top, _support(magnitude, dict_l1_ratio))
+        # Atoms of one sign meet x, or −x with a negative code; others meet |x|.
+        faces = [np.maximum(x, 0), np.maximum(-x, 0)] if positive_dict else [np.abs(x)]
+        if positive_code:
+            faces = faces[:1]
+        top = max(top, *(_support(face, dict_l1_ratio) for face in faces))
     return top / code_l1_ratio
 
 

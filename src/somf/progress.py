@@ -97,37 +97,33 @@ class ProgressBar:
 class EpochCallbacks:
     """Tells scikit-learn's callbacks of the fit and of each epoch."""
 
-    def __init__(self, estimator: Any, X: Any, n_epochs: int) -> None:
-        self.estimator = estimator
-        self.X = X
+    def __init__(self, estimator: Any, X: Any, y: Any, n_epochs: int) -> None:
+        self.data = {"estimator": estimator, "X": X, "y": y}
         self._fit: Any = None
         self._epoch: Any = None
         if hasattr(estimator, "_init_callback_context"):
             self._fit = estimator._init_callback_context(max_subtasks=n_epochs)
-            self._fit.call_on_fit_task_begin(estimator=estimator, X=X)
+            self._fit.call_on_fit_task_begin(**self.data)
+        self.begin_epoch()
 
-    def step(self, ends_epoch: bool, attributes: dict[str, Any]) -> bool:
-        """Call the hooks that are due; returns whether one asks to stop."""
-        if self._fit is None:
-            return False
-        if self._epoch is None:
+    def begin_epoch(self) -> None:
+        """Call the hooks of the beginning of an epoch."""
+        if self._fit is not None:
             self._epoch = self._fit.subcontext(task_name="epoch")
-            self._epoch.call_on_fit_task_begin(estimator=self.estimator, X=self.X)
-        if not ends_epoch:
-            return False
-        stop = self._epoch.call_on_fit_task_end(
-            estimator=self.estimator,
-            X=self.X,
-            reconstruction_attributes=attributes,
-        )
-        self._epoch = None
-        return bool(stop)
+            self._epoch.call_on_fit_task_begin(**self.data)
+
+    def end_epoch(self, attributes: dict[str, Any]) -> bool:
+        """Call the hooks of the end of an epoch; returns whether one asks to stop."""
+        return self._end(self._epoch, attributes)
 
     def end(self, attributes: dict[str, Any]) -> None:
         """Call the hooks of the end of the fit."""
-        if self._fit is not None:
-            self._fit.call_on_fit_task_end(
-                estimator=self.estimator,
-                X=self.X,
-                reconstruction_attributes=attributes,
-            )
+        self._end(self._fit, attributes)
+
+    def _end(self, context: Any, attributes: dict[str, Any]) -> bool:
+        if context is None:
+            return False
+        stop = context.call_on_fit_task_end(
+            **self.data, reconstruction_attributes=attributes
+        )
+        return bool(stop)

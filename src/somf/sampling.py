@@ -115,9 +115,12 @@ class SampleOrder:
 
 
 def as_generator(random_state: Any) -> np.random.Generator:
-    """Return a Generator from None, an int, a RandomState or a Generator."""
+    """Return a Generator of our own from None, an int, a RandomState or a Generator.
+
+    It is always of one kind, whose state is a few numbers that a model file can hold.
+    """
     if isinstance(random_state, np.random.Generator):
-        return random_state
-    if isinstance(random_state, np.random.RandomState):
+        random_state = random_state.integers(2**31, size=4).tolist()
+    elif isinstance(random_state, np.random.RandomState):
         random_state = random_state.randint(2**31, size=4).tolist()
-    return np.random.default_rng(random_state)
+    return np.random.Generator(np.random.PCG64(random_state))

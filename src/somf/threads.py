@@ -22,15 +22,33 @@ from threadpoolctl import ThreadpoolController
 
 
 @cache
-def _controller() -> Any:
-    return ThreadpoolController()
+def _libraries() -> list[Any]:
+    return list(ThreadpoolController().select(user_api="blas").lib_controllers)
+
+
+def _is_shared(library: Any) -> bool:
+    """Whether a limit holds for the process, and not for the thread that sets it."""
+    layer = getattr(library, "threading_layer", None)
+    return bool(library.internal_api == "openblas" and layer != "openmp")
+
+
+def _set(library: Any, n_threads: int) -> None:
+    # threadpoolctl >= 3.8 lets one thread at a time change a shared limit and ignores
+    # all others in silence; ours are counted, so whoever comes may.
+    if _is_shared(library) and hasattr(library, "clear_controlling_thread"):
+        library.clear_controlling_thread(force=True)
+        library.set_num_threads(n_threads)
+        library.clear_controlling_thread(force=True)
+    else:
+        library.set_num_threads(n_threads)
 
 
 class _SingleThreadedBlas:
     """BLAS on one thread for as long as anybody asks, then as it was before.
 
-    The setting belongs to the process: with one context manager per fit, the fit that
-    ends last would restore the limit of another fit instead of the user's.
+    Where the limit belongs to the process, a context manager per fit would not do: the
+    fit that ends first would lift the limit of the others, and the one that ends last
+    would restore the limit of another fit instead of the user's.
     """
 
     def __init__(self) -> None:
@@ -39,30 +57,46 @@ class _SingleThreadedBlas:
     def reset(self) -> None:
         self._lock = threading.Lock()
         self._users = 0
-        self._limiter: Any = None
+        self._shared: dict[Any, int] = {}
 
-    def acquire(self) -> None:
+    def acquire(self) -> dict[Any, int]:
+        """Limit BLAS; returns the limits of this thread to give back."""
         with self._lock:
-            if self._users == 0:
-                self._limiter = _controller().limit(limits=1, user_api="blas")
+            mine: dict[Any, int] = {}
+            for library in _libraries():
+                limits = self._shared if _is_shared(library) else mine
+                if limits is mine or self._users == 0:
+                    limits[library] = library.get_num_threads()
+                _set(library, 1)
             self._users += 1
+            return mine
 
-    def release(self) -> None:
+    def release(self, mine: dict[Any, int]) -> None:
+        """Give back the limits of this thread, and the shared ones after the last."""
         with self._lock:
             self._users -= 1
             if self._users == 0:
-                self._limiter.restore_original_limits()
+                mine = mine | self._shared
+            for library, n_threads in mine.items():
+                _set(library, n_threads)
 
     def after_fork(self) -> None:
         """Forget the parent's fits: none of their threads exist in the child."""
-        if self._users:
-            self._limiter.restore_original_limits()
+        shared = self._shared if self._users else {}
         self.reset()
+        for library, n_threads in shared.items():
+            _set(library, n_threads)
 
 
 _blas = _SingleThreadedBlas()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_blas.after_fork)
+
+
+def _limit_this_thread() -> None:
+    for library in _libraries():
+        if not _is_shared(library):
+            library.set_num_threads(1)
 
 
 def resolve_n_threads(n_threads: int | None) -> int:
@@ -87,11 +121,14 @@ class Team:
         self.n_threads = n_threads
         self._pool: ThreadPoolExecutor | None = None
         self._background: list[Future[Any]] = []
+        self._limits: dict[Any, int] = {}
 
     def __enter__(self) -> Self:
-        _blas.acquire()
+        self._limits = _blas.acquire()
         if self.n_threads > 1:
-            self._pool = ThreadPoolExecutor(self.n_threads - 1, "somf")
+            self._pool = ThreadPoolExecutor(
+                self.n_threads - 1, "somf", initializer=_limit_this_thread
+            )
         return self
 
     def __exit__(
@@ -103,7 +140,7 @@ class Team:
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
-        _blas.release()
+        _blas.release(self._limits)
 
     def slices(self, n: int, smallest: int = 1) -> list[tuple[int, int]]:
         """Cut range(n) into one slice a thread, none shorter than `smallest`."""
@@ -142,8 +179,8 @@ class Team:
 
     @property
     def busy(self) -> bool:
-        """Whether `start` has been called and `finish` has not."""
-        return bool(self._background)
+        """Whether the other threads still work on what `start` gave them."""
+        return not all(future.done() for future in self._background)
 
     def _submit(self, task: Callable[..., Any], *args: Any) -> Future[Any]:
         assert self._pool is not None, "a Team works inside its `with` block"

@@ -44,8 +44,8 @@ def run_demo(seconds: float, output: str) -> None:
     """Train both methods for `seconds` each and draw the comparison."""
     console = Console()
     image = load_image()
-    train = PatchSource(image, PATCH, normalize=True, rows=TRAIN_ROWS)
-    test = PatchSource(image, PATCH, normalize=True, rows=TEST_ROWS)
+    train = PatchSource(image, PATCH, center=True, scale=True, rows=TRAIN_ROWS)
+    test = PatchSource(image, PATCH, center=True, scale=True, rows=TEST_ROWS)
     n_patches, n_features = train.shape
     console.print(
         f"Indian Pines, {image.shape[0]} x {image.shape[1]} pixels, {image.shape[2]} "
@@ -132,22 +132,20 @@ def train_for(
 def draw(curves: dict[str, Curve], seconds: float, output: str) -> None:
     """Write the picture: curves above, atoms of each method below."""
     try:
-        import matplotlib
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
     except ImportError as error:
         raise click.ClickException(
             "The demo's picture needs matplotlib, which is not installed. Install the "
             "extra: pip install 'somf[demo]'"
         ) from error
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 9.5), layout="constrained")
+    figure: Any = Figure(figsize=(11, 9.5), layout="constrained")
     FigureCanvasAgg(figure)
     top, bottom = figure.subfigures(2, 1, height_ratios=(0.8, 1))
     axes = top.subplots()
-    colors = matplotlib.colormaps["tab10"].colors
-    for color, (name, curve) in zip(colors, curves.items(), strict=False):
-        axes.plot(curve.seconds, curve.objective, "o-", ms=4, color=color, label=name)
+    for name, curve in curves.items():
+        axes.plot(curve.seconds, curve.objective, "o-", ms=4, label=name)
     axes.set(
         xscale="log",
         xlabel="training time (s, reading included)",

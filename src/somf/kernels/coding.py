@@ -16,7 +16,9 @@ def _duality_gap(a, c, beta, energy, l1, l2, positive):
 
     With ρ = c − l2·a, any u with |u_j| ≤ l1 (u_j ≤ l1 if positive) bounds the gap by
     l1·|a|₁ − aᵀu + ½(ρ − u)ᵀ(G + l2·I)⁻¹(ρ − u). Scaling u = sρ leaves (1 − s)² times
-    half the squared residual; clipping u leaves |ρ − u|²/(2·l2).
+    half the squared residual; clipping u leaves |ρ − u|²/(2·l2). A bound needs G, β and
+    the energy of one and the same regression; estimator (c) mixes two, and has here a
+    criterion that vanishes at the solution all the same.
     """
     norm1 = 0.0
     square = 0.0

@@ -18,6 +18,14 @@ def gather_features(A, rows, features, out, start, stop):
 
 
 @kernel
+def gather_mixed(A, features, keep, gain, added, out, start, stop):
+    """out[i, f] = keep[f]·A[i, features[f]] + gain[f]·added[i, f]; i in start..stop."""
+    for i in range(start, stop):
+        for f in range(features.size):
+            out[i, f] = keep[f] * A[i, features[f]] + gain[f] * added[i, f]
+
+
+@kernel
 def scatter_features(A, features, values, start, stop):
     """A[i, features[f]] = values[i, f] for i in start..stop."""
     for i in range(start, stop):

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csc_array
 
 from somf.kernels.aggregation import add_outer
+from somf.kernels.gather import gather_mixed
 from somf.solver.observation import Observation
 from somf.solver.products import TILE, read_tile
 from somf.solver.state import State
@@ -84,18 +85,15 @@ def masked(
     features = seen.mask.features
     keep = np.exp(state.clock - state.feature_clock[features]).astype(state.B.dtype)
     state.feature_clock[features] = state.clock
-    B = seen.gather("B", state.B)
-    added = _added(seen, WeightedCodes.of(codes, 1.0))
+    B = _mixed(state.B, seen, WeightedCodes.of(codes, 1.0), keep, 1 - keep)
+    rest = itertools.count()
 
-    def mix(start: int, stop: int) -> None:
-        here = slice(start, stop)
-        added[:, here] *= 1 - keep[here]
-        B[:, here] *= keep[here]
-        B[:, here] += added[:, here]
+    def scatter() -> None:  # by whichever thread is first: the pass only reads B
+        if next(rest) == 0:
+            seen.scatter(state.B, B, alone=True)
 
-    seen.team.share(mix, len(features), smallest=4096)
-    seen.scatter(state.B, B)
-    return B, _nothing
+    seen.team.start(scatter)
+    return B, lambda: _complete(scatter, seen.team)
 
 
 AGGREGATIONS: dict[str, Rule] = {"full": full, "async": deferred, "masked": masked}
@@ -107,16 +105,24 @@ def _nothing() -> None:
 
 def _observed(B: Array, seen: Observation, new: WeightedCodes, weight: float) -> Array:
     """(1 − w)·B + w·mean(x aᵀ) on the observed features; the state is left alone."""
-    observed = seen.gather("B", B)
+    n_observed = len(seen.mask.features)
+    keep = np.full(n_observed, 1 - weight, B.dtype)
+    return _mixed(B, seen, new, keep, np.ones_like(keep))
+
+
+def _mixed(
+    B: Array, seen: Observation, new: WeightedCodes, keep: Array, gain: Array
+) -> Array:
+    """keep·B + gain·AᵀX on the observed features, weighted by feature."""
     added = _added(seen, new)
-    keep = B.dtype.type(1 - weight)
+    features = seen.mask.features
+    out = seen.workspace.array("B", added.shape, B.dtype)
 
     def mix(start: int, stop: int) -> None:
-        observed[:, start:stop] *= keep
-        observed[:, start:stop] += added[:, start:stop]
+        gather_mixed(B, features, keep, gain, added, out, start, stop)
 
-    seen.team.share(mix, observed.shape[1], smallest=4096)
-    return observed
+    seen.team.share(mix, len(B))
+    return out
 
 
 def _added(seen: Observation, new: WeightedCodes) -> Array:

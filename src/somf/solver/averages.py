@@ -85,15 +85,18 @@ class Averages:
 
     def reserve(self, n_samples: int) -> None:
         """Make room for `n_samples` samples; known ones are kept."""
-        if n_samples <= self.n_samples:
+        if self.arrays and n_samples <= self.n_samples:
             return
+        if self.n_samples:  # grows by half, so that a stream is not copied every time
+            n_samples = max(n_samples, 3 * self.n_samples // 2)
         layout = self._layout(n_samples)
         size = sum(int(np.prod(s)) * d.itemsize for s, d in layout.values())
         if self._files is None and (
             self.folder is not None or size > available_memory() // 2
         ):
             self._files = tempfile.TemporaryDirectory(prefix="somf-", dir=self.folder)
-            logger.warning(
+            logger.log(
+                logging.INFO if self.folder is not None else logging.WARNING,
                 "Per-sample estimators of %d samples take %.1f GB: they are kept in "
                 "the folder %s on disk.",
                 n_samples,
@@ -104,7 +107,9 @@ class Averages:
         for name, (shape, dtype) in layout.items():
             self.arrays[name] = self._room(name, shape, dtype)
             if name in old:
-                self.arrays[name][: self.n_samples] = old[name][: self.n_samples]
+                self.arrays[name][: self.n_samples] = old[name]
+                if isinstance(old[name], np.memmap):
+                    Path(old[name].filename).unlink()  # type: ignore[attr-defined]
         self.n_samples = n_samples
 
     def _room(self, name: str, shape: tuple[int, ...], dtype: Any) -> Array:
@@ -157,8 +162,11 @@ class Averages:
 
     @classmethod
     def restore(cls, arrays: dict[str, Array], folder: str | None) -> Averages:
-        """Rebuild from arrays that were saved."""
+        """Rebuild from arrays that were saved, perhaps on another machine."""
         n_samples, n_components = arrays["beta"].shape
+        if folder is not None and not os.path.isdir(folder):
+            logger.warning("The folder %s does not exist: using the default.", folder)
+            folder = None
         averages = cls(
             n_samples,
             n_components,
@@ -169,6 +177,11 @@ class Averages:
         for name, array in arrays.items():
             averages.arrays[name][:] = array
         return averages
+
+    def forget(self) -> None:
+        """Let the next visit of every sample count as its first."""
+        self.arrays["visits"][:] = 0
+        self.arrays["codes"][:] = 0
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the numbers; a copy gets a place of its own."""

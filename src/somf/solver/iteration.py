@@ -88,8 +88,13 @@ class Factorization:
         self._prepare()
 
     def _prepare(self) -> None:
-        """Add to the state what the chosen rules need and another run did not keep."""
+        """Fit the state to the problem and to the rules, which may be new to it."""
         state, settings = self.state, self.settings
+        constraint = self.problem.constraint
+        if constraint != state.constraint:
+            state.D[:] = constraint.project(state.D)
+            state.norms[:] = constraint.norms(state.D)
+            state.constraint, state.G = constraint, None
         if settings.code_estimator not in NEEDS_GRAM:
             state.G = None
         elif state.G is None:
@@ -115,9 +120,9 @@ class Factorization:
     def step(self, batch: Batch) -> Coded:
         """Absorb one mini-batch."""
         state = self.state
-        state.n_steps += 1
         self.stopwatch.reset()
-        coded = samm.step(self, batch, self.settings.schedule.weight(state.n_steps))
+        coded = samm.step(self, batch, self.settings.schedule.weight(state.n_steps + 1))
+        state.n_steps += 1
         state.n_seen += len(batch)
         self._replace_idle_atoms(coded)
         return coded
@@ -126,11 +131,19 @@ class Factorization:
         """Compute the codes of a batch from what a new mask shows of it."""
         state, settings, clock = self.state, self.settings, self.stopwatch
         with clock.phase("mask"):
+            undo = state.rng.bit_generator.state, state.masks.cycle
             reduction = settings.schedule.reduction_at(self.progress)
             mask = state.masks.draw(reduction, state.rng)
         with clock.phase("gather"):
             seen = Observation(sample, mask, state.D, self.team, self._workspace)
         with clock.phase("code"):
+            if not np.isfinite(seen.energy).all():
+                state.rng.bit_generator.state, state.masks.cycle = undo
+                raise ValueError(
+                    f"The samples hold NaN or infinity, or their squares overflow "
+                    f"{state.D.dtype}. Clean the data; then scale them, or convert "
+                    "them to float64."
+                )
             estimate = ESTIMATORS[settings.code_estimator]
             G, beta, energy = estimate(state, seen, settings.schedule.v)
             codes = self._solve(G, beta, energy, seen)
@@ -186,8 +199,8 @@ class Factorization:
             before = None
             if state.G is not None and not seen.mask.observes_all:
                 before = seen.gram
-            order = state.rng.permutation(len(state.C))
             for _ in range(self.settings.n_dict_passes):
+                order = state.rng.permutation(len(state.C))
                 self.problem.constraint.update_atoms(
                     seen.D, now.B, state.C, state.norms, order, self.team
                 )
@@ -195,7 +208,7 @@ class Factorization:
             if state.G is not None:
                 after = gram(seen.D, self.team)
                 state.G = after if before is None else state.G + (after - before)
-                if state.n_steps % REFRESH == 0 and before is not None:
+                if state.n_steps % REFRESH == REFRESH - 1 and before is not None:
                     state.G = gram(state.D, self.team)
         with self.stopwatch.phase("aggregate"):
             now.finish()
@@ -219,6 +232,8 @@ class Factorization:
         state.C[:, dead] = 0
         state.idle[dead] = 0
         state.n_replaced += len(dead)
+        if state.averages is not None:  # they speak of atoms that are gone
+            state.averages.forget()
         if state.G is not None:
             rows = atoms @ state.D.T
             state.G[dead, :] = rows

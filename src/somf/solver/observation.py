@@ -56,15 +56,21 @@ class Observation:
         self.team.share(gather, len(rows))
         return out
 
-    def scatter(self, A: Array, values: Array) -> None:
-        """Write `values` (k, q) to the observed features of `A` (k, p)."""
-        if self.mask.observes_all:
-            return  # `values` is A: `gather` made no copy
+    def scatter(self, A: Array, values: Array, *, alone: bool = False) -> None:
+        """Write `values` (k, q) to the observed features of `A` (k, p).
+
+        `alone` keeps the work on the calling thread.
+        """
+        if values is A:
+            return  # nothing is hidden and `gather` made no copy
 
         def scatter(start: int, stop: int) -> None:
             scatter_features(A, self.mask.features, values, start, stop)
 
-        self.team.share(scatter, len(A))
+        if alone:
+            scatter(0, len(A))
+        else:
+            self.team.share(scatter, len(A))
 
     @cached_property
     def gram(self) -> Array:
@@ -72,23 +78,26 @@ class Observation:
         return gram(self.D, self.team)
 
     @cached_property
-    def _correlation(self) -> tuple[Array, Array]:
+    def _everything(self) -> tuple[Array, Array]:
+        """(β, energy) where nothing is hidden: one pass over the batch for both."""
+        return correlate(self.batch, self.D, self.team)
+
+    @cached_property
+    def beta(self) -> Array:
+        """Dᵀ Pᵀ P x of every sample, (n_samples, n_components)."""
         if self.mask.observes_all:
-            return correlate(self.batch, self.D, self.team)
+            return self._everything[0]
         beta = np.empty((len(self.batch), len(self.D)), self.D.dtype)
 
         def multiply(start: int, stop: int) -> None:
             np.matmul(self.X[start:stop], self.D.T, out=beta[start:stop])
 
         self.team.share(multiply, len(beta), smallest=16)
-        return beta, np.einsum("ij,ij->i", self.X, self.X)
+        return beta
 
-    @property
-    def beta(self) -> Array:
-        """Dᵀ Pᵀ P x of every sample, (n_samples, n_components)."""
-        return self._correlation[0]
-
-    @property
+    @cached_property
     def energy(self) -> Array:
         """xᵀ Pᵀ P x of every sample."""
-        return self._correlation[1]
+        if self.mask.observes_all:
+            return self._everything[1]
+        return np.asarray(np.einsum("ij,ij->i", self.X, self.X))

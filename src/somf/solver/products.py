@@ -36,7 +36,7 @@ def gram(D: Array, team: Team) -> Array:
         piece = D[:, low:high]
         return np.asarray(piece @ piece.T)
 
-    return np.asarray(sum(team.share(part, D.shape[1], smallest=8192)))
+    return np.asarray(sum(team.share(part, D.shape[1], smallest=2048)))
 
 
 def correlate(batch: Batch, D: Array, team: Team) -> tuple[Array, Array]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import os
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ class State:
     G              (k, k)   DᵀD, where the code estimator needs it
     feature_clock  (p,)     `clock` at the last visit, for masked aggregation
     clock                   Σ log(1 − w_s): how much has been forgotten so far
+    constraint              the ball that D is in and that `norms` measures
     idle           (k,)     iterations since a sample last used the atom
     """
 
@@ -36,6 +38,7 @@ class State:
     norms: NDArray[np.float64]
     rng: np.random.Generator
     masks: MaskSampler
+    constraint: AtomConstraint
     G: Array | None = None
     feature_clock: NDArray[np.float64] | None = None
     averages: Averages | None = None
@@ -64,6 +67,7 @@ class State:
             norms=constraint.norms(D),
             rng=rng,
             masks=masks,
+            constraint=constraint,
             idle=np.zeros(k, np.int64),
         )
 
@@ -103,7 +107,9 @@ class State:
                 "shuffle": order.shuffle,
                 "next_batch": order.next_batch,
             },
-            "averages": averages and {"folder": averages.folder},
+            "averages": averages
+            and {"folder": averages.folder and os.fspath(averages.folder)},
+            "constraint": asdict(self.constraint),
         }
 
     @classmethod
@@ -138,6 +144,7 @@ class State:
             idle=tensors["idle"],
             rng=np.random.Generator(bits),
             masks=masks,
+            constraint=AtomConstraint(**metadata["constraint"]),
             averages=averages,
             order=order,
             **metadata["counters"],

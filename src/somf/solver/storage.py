@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -89,15 +89,14 @@ def write_file(
     path = Path(path)
     contiguous = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
     header = {"format": FORMAT, "somf": json.dumps(metadata)}
-    handle, name = tempfile.mkstemp(prefix=path.name + ".", dir=path.parent)
-    os.close(handle)
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        save_file(contiguous, name, header)
-        with open(name, "rb") as written:
+        save_file(contiguous, beside, header)
+        with open(beside, "rb") as written:
             os.fsync(written.fileno())
-        os.replace(name, path)
+        os.replace(beside, path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        beside.unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
 

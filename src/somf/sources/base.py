@@ -97,7 +97,14 @@ def as_source(X: Array | SampleSource) -> SampleSource:
 
 
 def read_batch(source: SampleSource, rows: Indices) -> Batch:
-    """Read the batch of these rows."""
+    """Read the batch of these rows; what a source reads is checked here."""
     if isinstance(source, ArraySource):
         return source.batch(rows)
-    return Batch.of(source.read(rows), rows)
+    X = source.read(rows)
+    if not np.isfinite(X.sum()) and not np.isfinite(X).all():
+        bad = rows[~np.isfinite(X).all(axis=1)]
+        raise ValueError(
+            f"Samples {bad[:5].tolist()} of the source ({len(bad)} of {len(rows)} in "
+            "this batch) hold NaN or infinity; remove or repair them."
+        )
+    return Batch.of(X, rows)

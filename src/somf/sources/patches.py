@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from somf.kernels.patches import read_patches
+from somf.kernels.patches import center_channels, read_patches, scale_rows
 
 Array = NDArray[Any]
 
@@ -22,9 +22,11 @@ class PatchSource:
     ----------
     image : array of shape (height, width) or (height, width, channels)
     patch_size : (int, int)
-    normalize : bool
-        Whether every patch is centred and scaled to unit Euclidean norm; a constant
-        patch becomes zero.
+    center : bool
+        Whether the mean of each channel of a patch is subtracted from it.
+    scale : bool
+        Whether every patch is scaled to unit Euclidean norm; one that centring has left
+        constant to rounding becomes zero.
     step : int
         Distance between neighbouring patches.
     rows : (int, int) or None
@@ -48,7 +50,8 @@ class PatchSource:
         image: Array,
         patch_size: tuple[int, int],
         *,
-        normalize: bool = False,
+        center: bool = False,
+        scale: bool = False,
         step: int = 1,
         rows: tuple[int, int] | None = None,
         dtype: Any = np.float32,
@@ -72,28 +75,27 @@ class PatchSource:
         self._tops = np.arange(first, last, step)
         self._lefts = np.arange(0, image.shape[1] - width + 1, step)
         self.patch_shape = (height, width, image.shape[2])
-        self.normalize = normalize
+        self.center = center
+        self.scale = scale
         self.shape = (
             len(self._tops) * len(self._lefts),
             height * width * image.shape[2],
         )
         self.dtype = np.dtype(dtype)
+        # Centring leaves this much of the norm of a constant patch, by rounding.
+        self._rounding = 4 * np.finfo(self.dtype).eps if center else 0.0
         self._image = np.ascontiguousarray(image, self.dtype)
 
     def read(self, rows: NDArray[np.intp]) -> Array:
         """Return the patches `rows`, one a row, as a new array."""
         vertical, horizontal = np.divmod(rows, len(self._lefts))
         patches = np.empty((len(rows), self.shape[1]), self.dtype)
-        height, width, _ = self.patch_shape
-        read_patches(
-            self._image,
-            self._tops[vertical],
-            self._lefts[horizontal],
-            height,
-            width,
-            self.normalize,
-            patches,
-            0,
-            len(rows),
-        )
+        height, width, n_channels = self.patch_shape
+        tops, lefts = self._tops[vertical], self._lefts[horizontal]
+        read_patches(self._image, tops, lefts, height, width, patches)
+        noise = self._rounding * np.linalg.norm(patches, axis=1)
+        if self.center:
+            center_channels(patches, n_channels)
+        if self.scale:
+            scale_rows(patches, noise)
         return patches
