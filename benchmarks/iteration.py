@@ -110,12 +110,16 @@ def run_in_turns(X, models, bare, n_steps):
     """Steps of every model and the bare pieces, one after the other, repeated."""
     pieces = []
     n_batches = len(X) // BATCH
+    turns = [*models.values(), bare]
     for step in range(n_steps):
-        batch = step % n_batches
-        for model in models.values():
-            model.partial_fit(X[batch * BATCH : (batch + 1) * BATCH])
-        pieces.append(bare.measure())
-        time.sleep(0.1)  # threads of BLAS wait for more work on a core for a while
+        start = step % n_batches * BATCH
+        for turn in turns:
+            if turn is bare:
+                pieces.append(bare.measure())
+                time.sleep(0.1)  # BLAS threads hold a core for a while after work
+            else:
+                turn.partial_fit(X[start : start + BATCH])
+        turns.append(turns.pop(0))  # nobody is always the first after a pause
     skip = n_steps // 3  # compilation, and the first iterations from a raw dictionary
     times = {}
     for name, model in models.items():

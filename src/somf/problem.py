@@ -8,6 +8,7 @@ codes and 1 − μ for the atoms in the paper's letters.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,12 +160,14 @@ class AtomConstraint:
         norms: NDArray[np.float64],
         order: NDArray[np.intp],
         team: Team,
+        done: Callable[[NDArray[np.intp]], None] | None = None,
     ) -> None:
         """One pass d_j ← Π_j[ d_j + (b_j − D c_j)/C_jj ] over the atoms, in `order`.
 
         D and B (n_components, n_observed) are the observed part; D and `norms`, the
         norms over all features, are overwritten. Atoms are visited in blocks: the
-        residuals of a block come from one matrix product.
+        residuals of a block come from one matrix product. `done` is told of the atoms
+        of each block once they are final.
         """
         n_observed = D.shape[1]
         R = np.empty((min(BLOCK, len(order)), n_observed), D.dtype)
@@ -192,6 +195,8 @@ class AtomConstraint:
                 self.positive,
                 room,
             )
+            if done is not None:
+                done(atoms)
 
 
 @dataclass(frozen=True)

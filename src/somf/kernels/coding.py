@@ -55,7 +55,8 @@ def _duality_gap(a, c, beta, energy, l1, l2, positive):
 def _update(j, a, c, G, l1, l2, positive):
     """Minimise over coordinate j; returns the decrease of the objective, twice."""
     curvature = G[j, j] + l2
-    if not curvature > 0:
+    if not curvature > 0:  # a zero atom, to which a warm start may have given a code
+        a[j] = 0
         return 0.0
     old = a[j]
     u = c[j] + G[j, j] * old

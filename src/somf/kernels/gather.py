@@ -26,9 +26,9 @@ def gather_mixed(A, features, keep, gain, added, out, start, stop):
 
 
 @kernel
-def scatter_features(A, features, values, start, stop):
-    """A[i, features[f]] = values[i, f] for i in start..stop."""
-    for i in range(start, stop):
+def scatter_features(A, rows, features, values):
+    """A[i, features[f]] = values[i, f] for i in rows."""
+    for i in rows:
         for f in range(features.size):
             A[i, features[f]] = values[i, f]
 

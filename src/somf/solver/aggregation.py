@@ -56,7 +56,7 @@ def full(
     work = _tile_worker(state.B, seen, new, weight)
     seen.team.start(work)
     _complete(work, seen.team)
-    return B, _nothing
+    return B, seen.team.finish
 
 
 def deferred(
@@ -86,21 +86,11 @@ def masked(
     keep = np.exp(state.clock - state.feature_clock[features]).astype(state.B.dtype)
     state.feature_clock[features] = state.clock
     B = _mixed(state.B, seen, WeightedCodes.of(codes, 1.0), keep, 1 - keep)
-    rest = itertools.count()
-
-    def scatter() -> None:  # by whichever thread is first: the pass only reads B
-        if next(rest) == 0:
-            seen.scatter(state.B, B, alone=True)
-
-    seen.team.start(scatter)
-    return B, lambda: _complete(scatter, seen.team)
+    seen.scatter_later(state.B, B, np.arange(len(B)))  # the pass only reads B
+    return B, seen.team.finish
 
 
 AGGREGATIONS: dict[str, Rule] = {"full": full, "async": deferred, "masked": masked}
-
-
-def _nothing() -> None:
-    """Nothing is left to do."""
 
 
 def _observed(B: Array, seen: Observation, new: WeightedCodes, weight: float) -> Array:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import tempfile
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +58,7 @@ class Averages:
         self.folder = folder
         self.dtype = np.dtype(dtype)
         self.n_components = n_components
-        self._files: tempfile.TemporaryDirectory[str] | None = None
+        self._files: str | None = None
         self.n_samples = 0
         self.arrays: dict[str, Array] = {}
         self.reserve(n_samples)
@@ -94,14 +96,15 @@ class Averages:
         if self._files is None and (
             self.folder is not None or size > available_memory() // 2
         ):
-            self._files = tempfile.TemporaryDirectory(prefix="somf-", dir=self.folder)
+            self._files = tempfile.mkdtemp(prefix="somf-", dir=self.folder)
+            weakref.finalize(self, shutil.rmtree, self._files, ignore_errors=True)
             logger.log(
                 logging.INFO if self.folder is not None else logging.WARNING,
                 "Per-sample estimators of %d samples take %.1f GB: they are kept in "
                 "the folder %s on disk.",
                 n_samples,
                 size / 1e9,
-                self._files.name,
+                self._files,
             )
         old, self.arrays = self.arrays, {}
         for name, (shape, dtype) in layout.items():
@@ -115,7 +118,7 @@ class Averages:
     def _room(self, name: str, shape: tuple[int, ...], dtype: Any) -> Array:
         if self._files is None:
             return np.zeros(shape, dtype)
-        path = Path(self._files.name) / f"{name}.{shape[0]}"
+        path = Path(self._files) / f"{name}.{shape[0]}"
         return np.memmap(path, dtype, mode="w+", shape=shape)  # sparse: reads as zeros
 
     def update(

@@ -199,20 +199,29 @@ class Factorization:
             before = None
             if state.G is not None and not seen.mask.observes_all:
                 before = seen.gram
-            for _ in range(self.settings.n_dict_passes):
-                order = state.rng.permutation(len(state.C))
-                self.problem.constraint.update_atoms(
-                    seen.D, now.B, state.C, state.norms, order, self.team
-                )
-            seen.scatter(state.D, seen.D)
+            self._update_atoms(seen, now.B)
             if state.G is not None:
                 after = gram(seen.D, self.team)
                 state.G = after if before is None else state.G + (after - before)
-                if state.n_steps % REFRESH == REFRESH - 1 and before is not None:
-                    state.G = gram(state.D, self.team)
         with self.stopwatch.phase("aggregate"):
             now.finish()
+        if state.G is not None and state.n_steps % REFRESH == REFRESH - 1:
+            state.G = gram(state.D, self.team)
         self._aggregated = None
+
+    def _update_atoms(self, seen: Observation, B: Array) -> None:
+        """Pass over the atoms; final ones are written back during the last pass."""
+        state = self.state
+
+        def write(atoms: NDArray[np.intp]) -> None:
+            seen.scatter_later(state.D, seen.D, atoms)
+
+        for left in reversed(range(self.settings.n_dict_passes)):
+            order = state.rng.permutation(len(state.C))
+            done = write if left == 0 else None
+            self.problem.constraint.update_atoms(
+                seen.D, B, state.C, state.norms, order, self.team, done
+            )
 
     def _replace_idle_atoms(self, coded: Coded) -> None:
         """Give atoms that no sample uses any more a new start from a sample."""

@@ -56,21 +56,14 @@ class Observation:
         self.team.share(gather, len(rows))
         return out
 
-    def scatter(self, A: Array, values: Array, *, alone: bool = False) -> None:
-        """Write `values` (k, q) to the observed features of `A` (k, p).
+    def scatter_later(self, A: Array, values: Array, rows: NDArray[np.intp]) -> None:
+        """Write rows of `values` (k, q) to the observed features of `A` (k, p).
 
-        `alone` keeps the work on the calling thread.
+        On another thread, until the team has finished.
         """
-        if values is A:
-            return  # nothing is hidden and `gather` made no copy
-
-        def scatter(start: int, stop: int) -> None:
-            scatter_features(A, self.mask.features, values, start, stop)
-
-        if alone:
-            scatter(0, len(A))
-        else:
-            self.team.share(scatter, len(A))
+        if values is not A:  # else nothing is hidden and `gather` made no copy
+            features = self.mask.features
+            self.team.later(lambda: scatter_features(A, rows, features, values))
 
     @cached_property
     def gram(self) -> Array:

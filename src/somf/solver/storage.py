@@ -90,8 +90,11 @@ def write_file(
     contiguous = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
     header = {"format": FORMAT, "somf": json.dumps(metadata)}
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    beside.touch()
+    mode = beside.stat().st_mode  # safetensors would make it the owner's alone
     try:
         save_file(contiguous, beside, header)
+        beside.chmod(mode)
         with open(beside, "rb") as written:
             os.fsync(written.fileno())
         os.replace(beside, path)

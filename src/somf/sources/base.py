@@ -101,7 +101,9 @@ def read_batch(source: SampleSource, rows: Indices) -> Batch:
     if isinstance(source, ArraySource):
         return source.batch(rows)
     X = source.read(rows)
-    if not np.isfinite(X.sum()) and not np.isfinite(X).all():
+    with np.errstate(over="ignore", invalid="ignore"):
+        suspect = not np.isfinite(X.sum())
+    if suspect and not np.isfinite(X).all():
         bad = rows[~np.isfinite(X).all(axis=1)]
         raise ValueError(
             f"Samples {bad[:5].tolist()} of the source ({len(bad)} of {len(rows)} in "

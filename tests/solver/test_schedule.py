@@ -1,0 +1,141 @@
+"""Weights that satisfy the assumptions of the paper, reductions that end at 1."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from somf.solver.schedule import (
+    FAST_STEPS,
+    FAST_U,
+    MOST_AUTO,
+    PAPER_U,
+    PAPER_V,
+    REDUCTIONS,
+    WEIGHTS,
+    Schedule,
+    auto_reduction,
+    warn_outside_theory,
+)
+
+exponents = st.floats(11 / 12, 1)
+counts = st.integers(1, 10**9)
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_first_weight_is_one(name):
+    """The first batch replaces the zeros that the surrogate starts from."""
+    assert Schedule(name).weight(1) == 1
+
+
+@given(st.sampled_from(sorted(WEIGHTS)), exponents, counts)
+def test_weights_decrease_in_the_unit_interval(name, u, t):
+    weight = Schedule(name, u=u).weight
+    assert 0 < weight(t + 1) < weight(t) <= 1
+
+
+@given(exponents, counts)
+def test_paper_weight(u, t):
+    assert Schedule("paper", u=u).weight(t) == pytest.approx(t**-u)
+
+
+@given(exponents, st.integers(1, FAST_STEPS))
+def test_fast_weight_forgets_faster_at_first(u, t):
+    weight = Schedule("fast", u=u).weight(t)
+    assert weight == pytest.approx(t**-FAST_U)
+    assert weight >= Schedule("paper", u=u).weight(t)
+
+
+@given(exponents)
+def test_fast_weight_does_not_jump(u):
+    weight = Schedule("fast", u=u).weight
+    steps = np.arange(FAST_STEPS - 50, FAST_STEPS + 50)
+    values = np.array([weight(int(t)) for t in steps])
+    # At most the slope of t^−u, between any two neighbours.
+    ratios = values[1:] / values[:-1]
+    assert np.all(ratios < 1)
+    assert np.all(ratios >= (steps[:-1] / steps[1:]) ** u * (1 - 1e-12))
+
+
+@given(exponents, st.integers(FAST_STEPS, 10**9), st.integers(FAST_STEPS, 10**9))
+def test_fast_weight_is_proportional_to_the_papers_in_the_end(u, s, t):
+    fast, paper = Schedule("fast", u=u).weight, Schedule("paper", u=u).weight
+    assert fast(s) / paper(s) == pytest.approx(fast(t) / paper(t))
+
+
+def test_papers_exponents_do_not_warn():
+    warn_outside_theory(PAPER_U, PAPER_V)  # a warning is an error here
+    assert (PAPER_U, PAPER_V) == (0.917, 0.751)
+    assert (Schedule().u, Schedule().v) == (PAPER_U, PAPER_V)
+
+
+@given(st.floats(0.9171, 0.999), st.floats(0.01, 1))
+def test_exponents_inside_the_theory_do_not_warn(u, part):
+    warn_outside_theory(u, 0.75 + part * (3 * u - 2 - 0.75))
+
+
+@pytest.mark.parametrize(
+    ("u", "v"),
+    [
+        (11 / 12, 0.7501),
+        (0.9, 0.751),
+        (0.6, 0.751),
+        (1.0, 0.8),
+        (1.5, 0.8),
+        (0.95, 0.75),
+        (0.95, 0.5),
+        (0.95, 0.851),  # 3u − 2 is 0.85
+        (0.917, 0.752),
+    ],
+)
+def test_exponents_outside_the_theory_warn(u, v):
+    with pytest.warns(UserWarning, match="outside the ranges") as record:
+        warn_outside_theory(u, v)
+    message = str(record[0].message)
+    assert f"weight_exponent={u}" in message
+    assert f"sample_weight_exponent={v}" in message
+    assert "0.917 and 0.751" in message  # what to take instead
+
+
+reductions = st.floats(1, 1000)
+parts = st.floats(0, 1)
+
+
+@given(reductions, parts)
+def test_constant_reduction(reduction, progress):
+    schedule = Schedule(reduction=reduction, reduction_schedule="constant")
+    assert schedule.reduction_at(progress) == reduction
+
+
+@given(st.sampled_from(sorted(REDUCTIONS)), reductions, parts, parts)
+def test_reduction_never_rises(name, reduction, one, two):
+    at = Schedule(reduction=reduction, reduction_schedule=name).reduction_at
+    early, late = sorted([one, two])
+    assert 1 <= at(late) <= at(early) <= reduction
+
+
+@given(reductions)
+def test_decreasing_reduction_starts_high_and_ends_at_one(reduction):
+    at = Schedule(reduction=reduction, reduction_schedule="decreasing").reduction_at
+    assert at(0) == at(0.5) == pytest.approx(reduction)
+    assert at(0.9) == at(1) == 1
+    assert at(0.7) == pytest.approx(np.sqrt(reduction))  # geometric in between
+
+
+@given(st.integers(1, 10**9), st.integers(1, 10**5))
+def test_automatic_reduction_keeps_enough_in_view(n_features, n_components):
+    reduction = auto_reduction(n_features, n_components)
+    assert 1 <= reduction <= MOST_AUTO
+    if reduction > 1:
+        assert n_features / reduction >= 0.999 * 4000
+        assert n_features / reduction >= 0.999 * 16 * n_components
+    assert auto_reduction(n_features + 1, n_components) >= reduction
+    assert auto_reduction(n_features, n_components + 1) <= reduction
+
+
+@pytest.mark.parametrize(
+    ("n_features", "n_components", "expected"),
+    [(100, 10, 1), (4000, 10, 1), (8000, 10, 2), (8000, 500, 1), (10**6, 10, 8)],
+)
+def test_automatic_reduction(n_features, n_components, expected):
+    assert auto_reduction(n_features, n_components) == expected
