@@ -193,8 +193,9 @@ def test_rescaled_rows_have_norm_one(dtype, l1_ratio, positive):
 
 
 def test_rescaled_rows_are_feasible_if_positive():
-    scaled = AtomConstraint(0.5, True).rescale(np.array([[-1.0, 2.0], [-1.0, -3.0]]))
-    assert np.all(scaled >= 0)
-    np.testing.assert_array_equal(scaled[1], [0, 0])
+    constraint = AtomConstraint(0.5, True)
+    scaled = constraint.rescale(np.array([[-9.0, 2.0, 1.0], [-1.0, -3.0, 0.0]]))
+    np.testing.assert_allclose(constraint.norms(scaled), [1, 0])  # of what is left
     assert scaled[0, 0] == 0
-    assert scaled[0, 1] > 0
+    assert scaled[0, 1] == pytest.approx(2 * scaled[0, 2])
+    np.testing.assert_array_equal(scaled[1], np.zeros(3))

@@ -15,14 +15,18 @@ _TILE = 512  # features whose samples (200 of them) fit in the second-level cach
 def add_outer(B, keep, X, rows, starts, samples, weights, start, stop):
     """Overwrite features start..stop of B (k, ·) with keep·B + AᵀX.
 
-    Sample i of the batch is row rows[i] of X, whose columns are those of B.
+    Sample i of the batch is row rows[i] of X, whose columns are those of B. If `keep`
+    is 0, what B held does not matter.
     """
     for low in range(start, stop, _TILE):
         high = min(low + _TILE, stop)
         for j in range(B.shape[0]):
             b = B[j, low:high]
-            for f in range(b.size):
-                b[f] *= keep
+            if keep == 0:
+                b[:] = 0
+            else:
+                for f in range(b.size):
+                    b[f] *= keep
             for s in range(starts[j], starts[j + 1]):
                 x = X[rows[samples[s]], low:high]
                 a = weights[s]
