@@ -113,6 +113,17 @@ def test_reduction_may_change_between_draws():
     np.testing.assert_array_equal(np.sort(first_cycle), np.arange(24))
 
 
+@pytest.mark.parametrize("reduction", [1, 0.5])
+@pytest.mark.parametrize("kind", KINDS)
+def test_observing_everything_takes_no_randomness(kind, reduction):
+    masks, rng = MaskSampler(24, kind), np.random.default_rng(0)
+    masks.draw(3, rng)
+    before, left = rng.bit_generator.state, masks.cycle
+    assert masks.draw(reduction, rng).observes_all
+    assert rng.bit_generator.state == before
+    np.testing.assert_array_equal(masks.cycle, left)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_same_seed_gives_the_same_masks(kind):
     one, two, other = (draw_masks(5, 50, kind, 1, 3, seed) for seed in (0, 0, 1))

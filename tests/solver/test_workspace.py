@@ -16,7 +16,7 @@ def test_garbage_in_buffers_has_no_effect(
 ):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((30, 60))
-    problem = make_problem(1.5, code_l1_ratio, 0.0, False, False)
+    problem = make_problem(4.0, code_l1_ratio, 0.0, False, False)
     atoms = problem.constraint.rescale(X[:12])
     draws = make_draws(30, 60, 12, 5, 6, MaskSampler(60), reduction, rng)
     clean, codes = run_scripted(X, atoms, draws, problem, aggregation=aggregation)
