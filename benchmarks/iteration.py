@@ -24,6 +24,7 @@ from threadpoolctl import threadpool_limits
 
 from somf import SOMF
 from somf.kernels.gather import gather_features
+from somf.sampling import MaskSampler
 from somf.threads import Team, resolve_n_threads
 
 BATCH = 200
@@ -58,10 +59,10 @@ def make_sparse(n_samples, n_features, k, rng):
 class Bare:
     """The products and copies of one iteration, alone."""
 
-    def __init__(self, X, k, reduction, n_threads, rng):
+    def __init__(self, X, k, reduction, n_threads, rng, block=1):
         p = X.shape[1]
         self.n_threads = n_threads
-        self.features = np.sort(rng.permutation(p)[: round(p / reduction)])
+        self.features = MaskSampler(p, block=block).draw(reduction, rng).features
         q = len(self.features)
         f32 = np.float32
         self.X, self.Xq = X, np.ascontiguousarray(X[:BATCH, self.features])
@@ -111,15 +112,16 @@ def run_in_turns(X, models, bare, n_steps):
     pieces = []
     n_batches = len(X) // BATCH
     turns = [*models.values(), bare]
+    order = np.random.default_rng(0)
     for step in range(n_steps):
         start = step % n_batches * BATCH
+        order.shuffle(turns)  # nobody is always the first after a pause
         for turn in turns:
             if turn is bare:
                 pieces.append(bare.measure())
                 time.sleep(0.1)  # BLAS threads hold a core for a while after work
             else:
                 turn.partial_fit(X[start : start + BATCH])
-        turns.append(turns.pop(0))  # nobody is always the first after a pause
     skip = n_steps // 3  # compilation, and the first iterations from a raw dictionary
     times = {}
     for name, model in models.items():
@@ -151,13 +153,24 @@ def demand(text, value, limit):
 
 
 def bench_maps(n_threads, n_steps):
-    n_features, k, reduction = 200_000, 70, 12
-    print(
-        f"\n== maps: p = {n_features}, k = {k}, r = {reduction}, ridge codes, l1 ball"
-    )
     rng = np.random.default_rng(0)
-    X = make_maps(5 * BATCH, n_features, k, rng)
-    common = dict(reduction=reduction, random_state=0, n_threads=n_threads, alpha=1e-4)
+    X = make_maps(5 * BATCH, 200_000, 70, rng)
+    for block in (1, 16):
+        bench_masks(X, 70, 12, block, n_threads, n_steps, rng)
+
+
+def bench_masks(X, k, reduction, block, n_threads, n_steps, rng):
+    print(
+        f"\n== maps: p = {X.shape[1]}, k = {k}, r = {reduction}, ridge codes, l1 ball, "
+        f"masks of blocks of {block}"
+    )
+    common = dict(
+        reduction=reduction,
+        mask_block=block,
+        random_state=0,
+        n_threads=n_threads,
+        alpha=1e-4,
+    )
     models = {
         f"{estimator}, {aggregation}": SOMF.sparse_components(
             k, code_estimator=estimator, aggregation=aggregation, **common
@@ -169,7 +182,7 @@ def bench_maps(n_threads, n_steps):
             ("gram", "masked"),
         )
     }
-    bare = Bare(X, k, reduction, n_threads, rng)
+    bare = Bare(X, k, reduction, n_threads, rng, block)
     times, alone = run_in_turns(X, models, bare, n_steps)
     print_times(times, alone)
     copies = alone["gather X"] + alone["gather D"]

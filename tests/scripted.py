@@ -19,7 +19,8 @@ class ScriptedMasks(MaskSampler):
         return self
 
     def draw(self, reduction, rng):
-        return Mask(self.upcoming.pop(0), self.n_features)
+        features = self.upcoming.pop(0)
+        return Mask(features, self.n_features, self.n_features / len(features))
 
 
 class ScriptedOrders:

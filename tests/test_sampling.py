@@ -35,7 +35,8 @@ def test_masks_are_sorted_sets_of_features(n_features, kind, block, reductions, 
         assert mask.features[0] >= 0
         assert mask.features[-1] < n_features
         assert mask.n_features == n_features
-        assert mask.scale == n_features / len(mask.features)
+        if n_features % block == 0:
+            assert mask.scale == pytest.approx(n_features / len(mask.features))
         assert mask.observes_all == (len(mask.features) == n_features)
         if reduction <= 1:
             assert mask.observes_all
@@ -141,9 +142,20 @@ def test_bernoulli_is_never_empty():
 
 
 def test_mask_scale():
-    assert Mask(np.array([1, 4]), 10).scale == 5
-    assert not Mask(np.array([1, 4]), 10).observes_all
-    assert Mask(np.arange(3), 3).observes_all
+    assert not Mask(np.array([1, 4]), 10, 5.0).observes_all
+    assert Mask(np.arange(3), 3, 1.0).observes_all
+
+
+@pytest.mark.parametrize("kind", ["cycle", "bernoulli"])
+def test_short_last_block_is_not_favoured(kind):
+    masks = MaskSampler(10, kind, 4)  # blocks of 4, 4 and 2
+    rng = np.random.default_rng(0)
+    mean = np.zeros(10)
+    n_draws = 6000
+    for _ in range(n_draws):
+        mask = masks.draw(3, rng)
+        mean[mask.features] += mask.scale / n_draws
+    np.testing.assert_allclose(mean, 1, atol=0.06)
 
 
 @given(st.integers(1, 60), st.integers(1, 80), st.booleans(), st.integers(0, 99))

@@ -125,6 +125,25 @@ def test_error_of_background_work_is_raised_by_finish():
         team.finish()  # the error was told once
 
 
+def test_error_of_background_work_waits_for_the_others():
+    first, go, finished = threading.Lock(), threading.Event(), []
+
+    def work():
+        if first.acquire(blocking=False):
+            raise ZeroDivisionError
+        go.wait(60)
+        finished.append(True)
+
+    with Team(3) as team:
+        team.start(work)
+        timer = threading.Timer(0.1, go.set)
+        timer.start()
+        with pytest.raises(ZeroDivisionError):
+            team.finish()
+        assert finished  # nobody is at work any more
+        timer.join()
+
+
 def test_threads_end_with_the_team():
     before = threading.active_count()
     with Team(4) as team:
@@ -205,17 +224,20 @@ def test_blas_is_restored_by_another_thread_than_limited_it():
 
 @pytest.mark.usefixtures("three_blas_threads")
 def test_blas_is_limited_in_any_thread():
+    """Also while another one, here the main thread, holds the limit of the user."""
     seen = []
 
     def fit():
         with Team(1):
             seen.append(blas_threads())
+        seen.append(blas_threads())
 
-    fit()
-    thread = threading.Thread(target=fit)
-    thread.start()
-    thread.join()
-    assert seen == [{1}, {1}]
+    for _ in range(2):
+        thread = threading.Thread(target=fit)
+        thread.start()
+        thread.join()
+        fit()
+    assert seen == [{1}, {3}] * 4
 
 
 @pytest.mark.usefixtures("three_blas_threads")

@@ -17,16 +17,12 @@ class Mask:
     """The features that an iteration observes.
 
     `scale` makes sums over them unbiased: the paper's M has `scale` on its diagonal
-    where a feature is observed and 0 elsewhere.
+    where a feature is observed and 0 elsewhere, and is the identity on average.
     """
 
     features: Indices
     n_features: int
-
-    @property
-    def scale(self) -> float:
-        """n_features over the number observed, so that M is the identity on average."""
-        return self.n_features / len(self.features)
+    scale: float
 
     @property
     def observes_all(self) -> bool:
@@ -49,17 +45,19 @@ class MaskSampler:
         self.block = block
         self.n_blocks = -(-n_features // block)
         self.cycle: Indices = np.empty(0, np.intp)  # what is left of it
-        self._everything = Mask(np.arange(n_features), n_features)
+        self._everything = Mask(np.arange(n_features), n_features, 1.0)
 
     def draw(self, reduction: float, rng: np.random.Generator) -> Mask:
         """Draw the mask of the next iteration."""
         if reduction <= 1:
             return self._everything
         blocks = np.sort(KINDS[self.kind](self, reduction, rng))
+        # All blocks are equally likely, also one that the last feature cuts short.
+        scale = self.n_blocks / len(blocks)
         if self.block == 1:
-            return Mask(blocks, self.n_features)
+            return Mask(blocks, self.n_features, scale)
         features = (blocks[:, None] * self.block + np.arange(self.block)).ravel()
-        return Mask(features[features < self.n_features], self.n_features)
+        return Mask(features[features < self.n_features], self.n_features, scale)
 
     def _draw_cycle(self, reduction: float, rng: np.random.Generator) -> Indices:
         wanted = max(1, round(self.n_blocks / reduction))

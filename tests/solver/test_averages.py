@@ -90,10 +90,11 @@ def test_average_is_the_weighted_mean_of_the_visits(place):
 def test_weights_are_those_of_each_sample(place):
     averages = make(folder=place)
     rng = np.random.default_rng(0)
-    (old, _, _), _ = visit(averages, [0, 1], rng, [1, 1])
-    (new, _, _), (mean, _, _) = visit(averages, [0, 1], rng, [0.25, 0.5])
-    np.testing.assert_allclose(mean[0], 0.75 * old[0] + 0.25 * new[0])
-    np.testing.assert_allclose(mean[1], 0.5 * old[1] + 0.5 * new[1])
+    old, _ = visit(averages, [0, 1], rng, [1, 1])
+    new, means = visit(averages, [0, 1], rng, [0.25, 0.5])
+    for before, now, mean in zip(old, new, means, strict=True):
+        np.testing.assert_allclose(mean[0], 0.75 * before[0] + 0.25 * now[0])
+        np.testing.assert_allclose(mean[1], 0.5 * before[1] + 0.5 * now[1])
 
 
 def test_weight_one_forgets(place):

@@ -183,3 +183,9 @@ def test_patches_must_fit_in_the_image(size):
 def test_patches_beyond_the_last_are_an_error(row):
     with pytest.raises(IndexError):
         PatchSource(np.zeros((5, 6)), (2, 2)).read(np.array([row]))
+
+
+@pytest.mark.parametrize("wrong", [dict(step=0), dict(rows=(-3, 2)), dict(rows=(5, 4))])
+def test_ranges_without_patches_are_refused(wrong):
+    with pytest.raises(ValueError, match=r"step=\d.* rows="):
+        PatchSource(np.zeros((9, 9)), (4, 4), **wrong)

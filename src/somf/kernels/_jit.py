@@ -1,11 +1,16 @@
-"""The decorators of all kernels."""
+"""The decorators of all kernels.
+
+Numba takes about as long to import as the rest of the package together, so it waits for
+the first call of a kernel.
+"""
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable
-from typing import TypeVar
-
-import numba
+from functools import update_wrapper
+from typing import Any, TypeVar, cast
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -13,10 +18,13 @@ Function = TypeVar("Function", bound=Callable[..., object])
 # machine. NaN does not reach a kernel (the estimator checks), infinity may.
 _FAST = {"reassoc", "contract", "arcp", "nsz", "nnan"}
 
+_waiting: list[_Kernel] = []
+_lock = threading.Lock()
+
 
 def kernel(function: Function) -> Function:
     """Compile on first call, without the GIL, and keep the result on disk."""
-    return _compile(function, _FAST)
+    return cast(Function, _Kernel(function, _FAST))
 
 
 def exact_kernel(function: Function) -> Function:
@@ -24,11 +32,39 @@ def exact_kernel(function: Function) -> Function:
 
     For the few scalar formulas whose order of operations avoids an overflow.
     """
-    return _compile(function, False)
+    return cast(Function, _Kernel(function, False))
 
 
-def _compile(function: Function, fastmath: set[str] | bool) -> Function:
-    compiled: Function = numba.njit(
-        nogil=True, cache=True, error_model="numpy", fastmath=fastmath
-    )(function)
-    return compiled
+class _Kernel:
+    """Stands for a kernel until one is called; then Numba takes the place of all."""
+
+    def __init__(self, function: Callable[..., Any], fastmath: set[str] | bool) -> None:
+        self.function = function
+        self.fastmath = fastmath
+        self.compiled: Callable[..., Any] | None = None
+        update_wrapper(self, function)
+        _waiting.append(self)
+
+    def __call__(self, *args: Any) -> Any:
+        if self.compiled is None:
+            _hand_over_to_numba()
+        assert self.compiled is not None
+        return self.compiled(*args)
+
+
+def _hand_over_to_numba() -> None:
+    with _lock:
+        import numba
+
+        for item in _waiting:
+            item.compiled = numba.njit(
+                nogil=True, cache=True, error_model="numpy", fastmath=item.fastmath
+            )(item.function)
+        _waiting.clear()
+        # Kernels call each other by the names of their modules: Numba needs its own
+        # functions there.
+        for name, module in list(sys.modules.items()):
+            if name.startswith(__package__ + "."):
+                for attribute, value in list(vars(module).items()):
+                    if isinstance(value, _Kernel):
+                        setattr(module, attribute, value.compiled)

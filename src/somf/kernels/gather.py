@@ -5,6 +5,8 @@ Samples, dictionary and statistics all keep features as columns, each row contig
 
 from __future__ import annotations
 
+import numpy as np
+
 from somf.kernels._jit import kernel
 
 
@@ -15,6 +17,27 @@ def gather_features(A, rows, features, out, start, stop):
         row = rows[i]
         for f in range(features.size):
             out[i, f] = A[row, features[f]]
+
+
+@kernel
+def gather_samples(X, rows, features, out, energy, start, stop):
+    """Gather the observed features of samples, and their squared norms."""
+    gather_features(X, rows, features, out, start, stop)
+    for i in range(start, stop):
+        square = 0.0
+        for f in range(features.size):
+            square += np.float64(out[i, f]) * np.float64(out[i, f])
+        energy[i] = square
+
+
+@kernel
+def mix_features(A, features, keep, gain, added, out, start, stop):
+    """Overwrite the features of A and `out` with keep·A + gain·added; rows as above."""
+    for i in range(start, stop):
+        for f in range(features.size):
+            mixed = keep[f] * A[i, features[f]] + gain[f] * added[i, f]
+            A[i, features[f]] = mixed
+            out[i, f] = mixed
 
 
 @kernel

@@ -112,7 +112,7 @@ def _first_guess(u, top, inverse_top, l1, l2, radius, sum1, sum2):
         gap1 = count - sum1
         gap2 = count - 2.0 * sum1 + sum2
         return _boundary(count, gap1, gap2, top, l1, l2, radius)[1]
-    some = u[::_STRIDE]
+    some = u[::_STRIDE].copy()  # contiguous: its passes vectorise
     part = radius * some.size / u.size
     theta = 1.0
     previous = -1.0
@@ -172,19 +172,17 @@ def project(u, l1, l2, radius, sum1, sum2, top):
     theta = _first_guess(u, top, inverse_top, l1, l2, radius, sum1, sum2)
     phi, theta, divisor = _threshold(u, top, inverse_top, l1, l2, radius, theta)
     scale = top / divisor
-    sum1 = 0.0
-    sum2 = 0.0
-    for i in range(u.size):
-        x = u[i]
-        a = np.float64(abs(x))
-        low = a * inverse_top - phi
-        high = theta - (top - a) * inverse_top
-        kept = low if phi < 0.5 else high
-        d = scale * kept if kept > 0.0 else 0.0
-        u[i] = d if x > 0 else -d
-        sum1 += d
-        sum2 += d * d
-    return l1 * sum1 + 0.5 * l2 * sum2
+    if phi < 0.5:
+        for i in range(u.size):
+            x = np.float64(u[i])
+            kept = max(abs(x) * inverse_top - phi, 0.0)
+            u[i] = np.copysign(scale * kept, x)
+    else:
+        for i in range(u.size):
+            x = np.float64(u[i])
+            kept = max(theta - (top - abs(x)) * inverse_top, 0.0)
+            u[i] = np.copysign(scale * kept, x)
+    return enet_norm(u, l1, l2)
 
 
 @kernel

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csc_array
 
 from somf.kernels.aggregation import add_outer
-from somf.kernels.gather import gather_mixed
+from somf.kernels.gather import gather_mixed, mix_features
 from somf.solver.observation import Observation
 from somf.solver.products import TILE, read_tile
 from somf.solver.state import State
@@ -85,9 +85,8 @@ def masked(
     features = seen.mask.features
     keep = np.exp(state.clock - state.feature_clock[features]).astype(state.B.dtype)
     state.feature_clock[features] = state.clock
-    B = _mixed(state.B, seen, WeightedCodes.of(codes, 1.0), keep, 1 - keep)
-    seen.scatter_later(state.B, B, np.arange(len(B)))  # the pass only reads B
-    return B, seen.team.finish
+    new = WeightedCodes.of(codes, 1.0)
+    return _mixed(mix_features, state.B, seen, new, keep, 1 - keep), seen.team.finish
 
 
 AGGREGATIONS: dict[str, Rule] = {"full": full, "async": deferred, "masked": masked}
@@ -97,19 +96,24 @@ def _observed(B: Array, seen: Observation, new: WeightedCodes, weight: float) ->
     """(1 − w)·B + w·mean(x aᵀ) on the observed features; the state is left alone."""
     n_observed = len(seen.mask.features)
     keep = np.full(n_observed, 1 - weight, B.dtype)
-    return _mixed(B, seen, new, keep, np.ones_like(keep))
+    return _mixed(gather_mixed, B, seen, new, keep, np.ones_like(keep))
 
 
 def _mixed(
-    B: Array, seen: Observation, new: WeightedCodes, keep: Array, gain: Array
+    kernel: Callable[..., Any],
+    B: Array,
+    seen: Observation,
+    new: WeightedCodes,
+    keep: Array,
+    gain: Array,
 ) -> Array:
-    """keep·B + gain·AᵀX on the observed features, weighted by feature."""
+    """keep·B + gain·AᵀX on the observed features; some kernels overwrite B too."""
     added = _added(seen, new)
     features = seen.mask.features
     out = seen.workspace.array("B", added.shape, B.dtype)
 
     def mix(start: int, stop: int) -> None:
-        gather_mixed(B, features, keep, gain, added, out, start, stop)
+        kernel(B, features, keep, gain, added, out, start, stop)
 
     seen.team.share(mix, len(B))
     return out

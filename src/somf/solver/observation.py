@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from somf.kernels.gather import gather_features, scatter_features
+from somf.kernels.gather import gather_features, gather_samples, scatter_features
 from somf.sampling import Mask
 from somf.solver.products import correlate, gram
 from somf.solver.workspace import Workspace
@@ -38,23 +38,31 @@ class Observation:
         self.workspace = workspace
         self.D = self.gather("D", D)
         if not mask.observes_all:
-            self.X = self._gather("X", batch.X, batch.rows)
+            self._gather_samples()
 
     def gather(self, name: str, A: Array) -> Array:
         """Return the observed features of `A` (k, p) in the buffer `name`."""
         if self.mask.observes_all:
             return A
-        return self._gather(name, A, np.arange(len(A)))
-
-    def _gather(self, name: str, A: Array, rows: NDArray[np.intp]) -> Array:
-        features = self.mask.features
-        out = self.workspace.array(name, (len(rows), len(features)), A.dtype)
+        rows, features = np.arange(len(A)), self.mask.features
+        out = self.workspace.array(name, (len(A), len(features)), A.dtype)
 
         def gather(start: int, stop: int) -> None:
             gather_features(A, rows, features, out, start, stop)
 
-        self.team.share(gather, len(rows))
+        self.team.share(gather, len(A))
         return out
+
+    def _gather_samples(self) -> None:
+        batch, features = self.batch, self.mask.features
+        X = self.workspace.array("X", (len(batch), len(features)), self.D.dtype)
+        energy = np.empty(len(batch))
+
+        def gather(start: int, stop: int) -> None:
+            gather_samples(batch.X, batch.rows, features, X, energy, start, stop)
+
+        self.team.share(gather, len(batch))
+        self.X, self._energy = X, energy
 
     def scatter_later(self, A: Array, values: Array, rows: NDArray[np.intp]) -> None:
         """Write rows of `values` (k, q) to the observed features of `A` (k, p).
@@ -88,9 +96,7 @@ class Observation:
         self.team.share(multiply, len(beta), smallest=16)
         return beta
 
-    @cached_property
+    @property
     def energy(self) -> Array:
         """xᵀ Pᵀ P x of every sample."""
-        if self.mask.observes_all:
-            return self._everything[1]
-        return np.asarray(np.einsum("ij,ij->i", self.X, self.X))
+        return self._everything[1] if self.mask.observes_all else self._energy

@@ -16,7 +16,7 @@ from somf.threads import Team
 
 Array = NDArray[Any]
 
-TILE = 2048  # features of one product: 200 samples of them fit in the cache
+TILE = 4096  # features of one product; 2048 to 8192 cost the same
 
 
 def read_tile(batch: Batch, low: int, high: int, room: Array) -> Array:

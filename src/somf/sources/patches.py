@@ -71,6 +71,11 @@ class PatchSource:
                 f"{image.shape[:2]}; choose smaller patches."
             )
         first, last = rows or (0, image.shape[0])
+        if step < 1 or not 0 <= first <= last:
+            raise ValueError(
+                f"step={step} must be at least 1, and rows={rows} a range of image "
+                f"rows from 0 to {image.shape[0]}; leave rows out for all of them."
+            )
         last = min(last, image.shape[0] - height + 1)
         self._tops = np.arange(first, last, step)
         self._lefts = np.arange(0, image.shape[1] - width + 1, step)
