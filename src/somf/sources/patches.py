@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from somf.kernels.patches import center_channels, read_patches, scale_rows
+from somf.kernels.patches import prepare_patches, read_patches
+from somf.threads import Team, resolve_n_threads
 
 Array = NDArray[Any]
 
@@ -32,6 +33,8 @@ class PatchSource:
     rows : (int, int) or None
         The band of image rows that patches may start in, to split an image in two.
     dtype : float32 or float64
+    n_threads : int or None
+        Threads that read; None takes all cores.
 
     Examples
     --------
@@ -55,6 +58,7 @@ class PatchSource:
         step: int = 1,
         rows: tuple[int, int] | None = None,
         dtype: Any = np.float32,
+        n_threads: int | None = None,
     ) -> None:
         image = np.asarray(image)
         if image.ndim == 2:
@@ -80,6 +84,7 @@ class PatchSource:
         self._tops = np.arange(first, last, step)
         self._lefts = np.arange(0, image.shape[1] - width + 1, step)
         self.patch_shape = (height, width, image.shape[2])
+        self.n_threads = n_threads
         self.center = center
         self.scale = scale
         self.shape = (
@@ -88,7 +93,8 @@ class PatchSource:
         )
         self.dtype = np.dtype(dtype)
         # Centring leaves this much of the norm of a constant patch, by rounding.
-        self._rounding = 4 * np.finfo(self.dtype).eps if center else 0.0
+        n_pixels = height * width
+        self._rounding = n_pixels * float(np.finfo(self.dtype).eps) if center else 0.0
         self._image = np.ascontiguousarray(image, self.dtype)
 
     def read(self, rows: NDArray[np.intp]) -> Array:
@@ -97,10 +103,20 @@ class PatchSource:
         patches = np.empty((len(rows), self.shape[1]), self.dtype)
         height, width, n_channels = self.patch_shape
         tops, lefts = self._tops[vertical], self._lefts[horizontal]
-        read_patches(self._image, tops, lefts, height, width, patches)
-        noise = self._rounding * np.linalg.norm(patches, axis=1)
-        if self.center:
-            center_channels(patches, n_channels)
-        if self.scale:
-            scale_rows(patches, noise)
+
+        def read(start: int, stop: int) -> None:
+            read_patches(self._image, tops, lefts, height, width, patches, start, stop)
+            if self.center or self.scale:
+                prepare_patches(
+                    patches,
+                    n_channels,
+                    self.center,
+                    self.scale,
+                    self._rounding,
+                    start,
+                    stop,
+                )
+
+        with Team(resolve_n_threads(self.n_threads)) as team:
+            team.share(read, len(rows))
         return patches
