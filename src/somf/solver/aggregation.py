@@ -27,7 +27,9 @@ Array = NDArray[Any]
 Finish = Callable[[], None]
 Rule = Callable[[State, Observation, Array, float], tuple[Array, Finish]]
 
-SPARSE = 0.15  # density below which sparse sums beat a dense product, by measurement
+SPARSE = (
+    0.15  # density below which sparse sums beat a dense product, at 11 % by a third
+)
 
 
 @dataclass
