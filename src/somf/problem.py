@@ -23,7 +23,7 @@ from somf.threads import Team
 
 Array = NDArray[Any]
 
-BLOCK = 16  # atoms whose residuals are made by one product; 8, 24 and 35 were 10 to 25 % slower
+BLOCK = 16  # atoms per product; 8, 24 and 35 made the pass 10 to 25 % slower
 
 
 @dataclass(frozen=True)
