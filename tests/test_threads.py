@@ -91,6 +91,35 @@ def test_error_of_a_task_reaches_the_caller(culprit, n_threads):
         assert team.share(lambda start, stop: stop, 3)[-1] == 3
 
 
+def test_together_runs_all_at_the_same_time():
+    barrier = threading.Barrier(3, timeout=60)
+    seen = []
+
+    def meet(i):
+        barrier.wait()
+        seen.append(i)
+
+    with Team(4) as team:
+        team.together(meet, 3, give_up=barrier.abort)
+    assert sorted(seen) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("culprit", [0, 1, 2])
+def test_error_of_one_releases_those_that_wait_for_it(culprit):
+    barrier = threading.Barrier(3)
+
+    def meet(i):
+        if i == culprit:
+            raise KeyboardInterrupt
+        barrier.wait(timeout=60)
+
+    with Team(3) as team:
+        with pytest.raises((KeyboardInterrupt, threading.BrokenBarrierError)):
+            team.together(meet, 3, give_up=barrier.abort)
+        assert barrier.broken
+        assert team.share(lambda start, stop: (start, stop), 3) == team.slices(3)
+
+
 def test_background_work_runs_until_finish():
     go = threading.Event()
     finished = []

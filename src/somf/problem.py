@@ -8,7 +8,6 @@ codes and 1 − μ for the atoms in the paper's letters.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,13 +16,10 @@ import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
 from somf.kernels.coding import coordinate_descent, ridge_codes
-from somf.kernels.dictionary import sweep_block
 from somf.kernels.projection import enet_norm, project_rows
 from somf.threads import Team
 
 Array = NDArray[Any]
-
-BLOCK = 16  # atoms per product; 8, 24 and 35 made the pass 10 to 25 % slower
 
 
 @dataclass(frozen=True)
@@ -151,52 +147,6 @@ class AtomConstraint:
         root = size + np.sqrt(size**2 + 2 * self.l2_ratio * square)
         scale = np.divide(2.0, root, out=np.zeros_like(root), where=root > 0)
         return np.asarray(self.project(atoms * scale[:, None].astype(atoms.dtype)))
-
-    def update_atoms(
-        self,
-        D: Array,
-        B: Array,
-        C: Array,
-        norms: NDArray[np.float64],
-        order: NDArray[np.intp],
-        team: Team,
-        done: Callable[[NDArray[np.intp]], None] | None = None,
-    ) -> None:
-        """One pass d_j ← Π_j[ d_j + (b_j − D c_j)/C_jj ] over the atoms, in `order`.
-
-        D and B (n_components, n_observed) are the observed part; D and `norms`, the
-        norms over all features, are overwritten. Atoms are visited in blocks: the
-        residuals of a block come from one matrix product. `done` is told of the atoms
-        of each block once they are final.
-        """
-        n_observed = D.shape[1]
-        R = np.empty((min(BLOCK, len(order)), n_observed), D.dtype)
-        room = np.empty(n_observed, D.dtype)
-        for start in range(0, len(order), BLOCK):
-            atoms = order[start : start + BLOCK]
-            minus_C = -C[atoms]
-            residual = R[: len(atoms)]
-
-            def multiply(
-                low: int, high: int, left: Array = minus_C, out: Array = residual
-            ) -> None:
-                np.matmul(left, D[:, low:high], out=out[:, low:high])
-
-            team.share(multiply, n_observed, smallest=8192)
-            sweep_block(
-                D,
-                B,
-                residual,
-                C,
-                norms,
-                atoms,
-                float(self.l1_ratio),
-                float(self.l2_ratio),
-                self.positive,
-                room,
-            )
-            if done is not None:
-                done(atoms)
 
 
 @dataclass(frozen=True)

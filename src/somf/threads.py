@@ -166,6 +166,36 @@ class Team:
             wait(pending)
         return [result, *(future.result() for future in pending)]
 
+    def together(
+        self, task: Callable[[int], Any], n: int, give_up: Callable[[], Any]
+    ) -> None:
+        """Run task(0) to task(n − 1) at the same time: they may wait for one another.
+
+        Only while no other thread is busy. If one of them fails, `give_up` is called,
+        which must release those that wait for it.
+        """
+        assert n <= self.n_threads
+        assert n == 1 or not self.busy
+
+        def run(i: int) -> None:
+            try:
+                task(i)
+            except BaseException:
+                give_up()
+                raise
+
+        pending: list[Future[Any]] = []
+        try:
+            pending += [self._submit(run, i) for i in range(1, n)]
+            run(0)
+        except BaseException:
+            give_up()
+            raise
+        finally:
+            wait(pending)
+        for future in pending:
+            future.result()
+
     def start(self, task: Callable[[], Any]) -> None:
         """Run `task()` on every thread but the caller's, until `finish`."""
         self._background += [self._submit(task) for _ in range(self.n_threads - 1)]

@@ -35,12 +35,27 @@ def exact_kernel(function: Function) -> Function:
     return cast(Function, _Kernel(function, False))
 
 
+def intrinsic(plain: Callable[..., Any]) -> Callable[[Function], Callable[..., Any]]:
+    """Generate code for an instruction that Python has no words for.
+
+    What it decorates is what `numba.extending.intrinsic` does. `plain` takes its place
+    where kernels run as plain Python (NUMBA_DISABLE_JIT).
+    """
+    return lambda function: _Kernel(function, False, plain)
+
+
 class _Kernel:
     """Stands for a kernel until one is called; then Numba takes the place of all."""
 
-    def __init__(self, function: Callable[..., Any], fastmath: set[str] | bool) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        fastmath: set[str] | bool,
+        plain: Callable[..., Any] | None = None,
+    ) -> None:
         self.function = function
         self.fastmath = fastmath
+        self.plain = plain  # not None: an intrinsic, not a kernel
         self.compiled: Callable[..., Any] | None = None
         update_wrapper(self, function)
         _waiting.append(self)
@@ -57,9 +72,15 @@ def _hand_over_to_numba() -> None:
         import numba
 
         for item in _waiting:
-            item.compiled = numba.njit(
-                nogil=True, cache=True, error_model="numpy", fastmath=item.fastmath
-            )(item.function)
+            if item.plain is None:
+                compile_ = numba.njit(
+                    nogil=True, cache=True, error_model="numpy", fastmath=item.fastmath
+                )
+                item.compiled = compile_(item.function)
+            elif numba.config.DISABLE_JIT:
+                item.compiled = item.plain
+            else:
+                item.compiled = numba.extending.intrinsic(item.function)
         _waiting.clear()
         # Kernels call each other by the names of their modules: Numba needs its own
         # functions there.

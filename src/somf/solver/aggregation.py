@@ -27,9 +27,8 @@ Array = NDArray[Any]
 Finish = Callable[[], None]
 Rule = Callable[[State, Observation, Array, float], tuple[Array, Finish]]
 
-SPARSE = (
-    0.15  # density below which sparse sums beat a dense product, at 11 % by a third
-)
+# Density below which sparse sums beat a dense product; at 11 % they do by a third.
+SPARSE = 0.15
 
 
 @dataclass

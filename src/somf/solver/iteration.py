@@ -15,6 +15,7 @@ from somf.solver import samm
 from somf.solver.aggregation import AGGREGATIONS, Finish
 from somf.solver.averages import Averages
 from somf.solver.coding import ESTIMATORS, NEEDS_GRAM, REMEMBERS_SAMPLES
+from somf.solver.dictionary import DictionaryPass
 from somf.solver.observation import Observation
 from somf.solver.products import gram
 from somf.solver.schedule import Schedule
@@ -213,15 +214,23 @@ class Factorization:
         """Pass over the atoms; final ones are written back during the last pass."""
         state = self.state
 
-        def write(atoms: NDArray[np.intp]) -> None:
-            seen.scatter_later(state.D, seen.D, atoms)
+        def write(atoms: NDArray[np.intp], start: int, stop: int) -> None:
+            seen.scatter(state.D, seen.D, atoms, start, stop)
 
         for left in reversed(range(self.settings.n_dict_passes)):
             order = state.rng.permutation(len(state.C))
             done = write if left == 0 else None
-            self.problem.constraint.update_atoms(
-                seen.D, B, state.C, state.norms, order, self.team, done
-            )
+            DictionaryPass(
+                self.problem.constraint,
+                seen.D,
+                B,
+                state.C,
+                state.norms,
+                order,
+                self.team,
+                self._workspace,
+                done,
+            ).run()
 
     def _replace_idle_atoms(self, coded: Coded) -> None:
         """Give atoms that no sample uses any more a new start from a sample."""

@@ -64,14 +64,13 @@ class Observation:
         self.team.share(gather, len(batch))
         self.X, self._energy = X, energy
 
-    def scatter_later(self, A: Array, values: Array, rows: NDArray[np.intp]) -> None:
-        """Write rows of `values` (k, q) to the observed features of `A` (k, p).
-
-        On another thread, until the team has finished.
-        """
+    def scatter(
+        self, A: Array, values: Array, rows: NDArray[np.intp], start: int, stop: int
+    ) -> None:
+        """Write rows of `values` (k, q) to the observed features start..stop of A."""
         if values is not A:  # else nothing is hidden and `gather` made no copy
             features = self.mask.features
-            self.team.later(lambda: scatter_features(A, rows, features, values))
+            scatter_features(A, rows, features[start:stop], values[:, start:stop])
 
     @cached_property
     def gram(self) -> Array:
