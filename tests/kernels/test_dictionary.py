@@ -64,7 +64,7 @@ class Case:
 @st.composite
 def cases(draw, dtype=None):
     """Any shape: one atom, one feature, more atoms than a block, hidden features."""
-    k = draw(st.integers(1, 6) | st.sampled_from([BLOCK, BLOCK + 1, GROUP + BLOCK + 3]))
+    k = draw(st.integers(1, 6) | st.sampled_from([BLOCK, BLOCK + 1, 2 * GROUP + 3]))
     p = draw(st.integers(1, 12) | st.sampled_from([300, CHUNK + 1]))
     return Case(
         draw(st.integers(0, 10_000)),
@@ -159,7 +159,7 @@ def test_threads_do_not_change_the_pass(dtype, l1_ratio):
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_lone_caller_gives_the_bits_of_the_team(dtype):
     """While the other threads are busy, the caller does their share as they would."""
-    case = Case(1, GROUP + 5, 6 * CHUNK, 5 * CHUNK, 0.5, dtype=dtype)
+    case = Case(1, 2 * GROUP + 5, 6 * CHUNK, 5 * CHUNK, 0.5, dtype=dtype)
     release = threading.Event()
 
     def update(team):

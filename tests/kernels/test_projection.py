@@ -282,3 +282,26 @@ def test_active_sets_that_shrink_slowly(u, l1_ratio, radius):
     v = project(u, l1_ratio, radius)
     assert_close(v, expected, u)
     assert norm(v, l1_ratio) <= radius * (1 + 1e-11)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_many_entries_just_above_the_threshold_have_all_their_digits(dtype):
+    """What rounding the threshold moves is multiplied by their number."""
+    u = np.full(100_000, 0.49001, dtype)
+    u[0] = 1
+    threshold = 0.49
+    radius = np.sum(u.astype(float) - threshold)
+    v = project(u, 1.0, radius)
+    # The sums themselves are of numbers 100 000 times as large as what is kept.
+    assert norm(v, 1.0) == pytest.approx(radius, rel=max(1e-9, SLACK[u.dtype]))
+    np.testing.assert_allclose(v, u.astype(float) - threshold, rtol=1e-5)
+
+
+@pytest.mark.parametrize("l1_ratio", [0.0, 1e-3])
+@pytest.mark.parametrize(("dtype", "huge"), [(np.float32, 1e38), (np.float64, 1e300)])
+def test_scale_below_the_smallest_number(dtype, huge, l1_ratio):
+    u = np.array([1.0, -0.5, 0.25], dtype) * dtype(huge)
+    v = project(u, l1_ratio, 1e-9)
+    assert norm(v, l1_ratio) == pytest.approx(1e-9, rel=SLACK[u.dtype])
+    if l1_ratio == 0:
+        np.testing.assert_allclose(v / v[0], [1, -0.5, 0.25], rtol=1e-6)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from somf.kernels._jit import kernel
 from somf.kernels.barrier import meet
 from somf.kernels.projection import (
-    CHUNK,
     enet_norm,
     next_sums,
     shrink,
@@ -16,15 +15,20 @@ from somf.kernels.projection import (
 
 
 @kernel
-def _subtract_changes(R, C, atoms, a, low, high):
-    """R_a ← R_a − Σ_i C_ai R_i over the atoms i of the block that came before a."""
+def _subtract_changes(R, c, a, low, high):
+    """R_a ← R_a − Σ_i c_i R_i over the rows before a, four at a time."""
     r = R[a, low:high]
-    for i in range(a):
-        c = C[atoms[a], atoms[i]]
-        if c != 0:
-            change = R[i, low:high]
-            for f in range(r.size):
-                r[f] -= c * change[f]
+    whole = a - a % 4
+    for i in range(0, whole, 4):
+        r0, r1 = R[i, low:high], R[i + 1, low:high]
+        r2, r3 = R[i + 2, low:high], R[i + 3, low:high]
+        c0, c1, c2, c3 = c[i], c[i + 1], c[i + 2], c[i + 3]
+        for f in range(r.size):
+            r[f] -= c0 * r0[f] + c1 * r1[f] + c2 * r2[f] + c3 * r3[f]
+    for i in range(whole, a):
+        r0, c0 = R[i, low:high], c[i]
+        for f in range(r.size):
+            r[f] -= c0 * r0[f]
 
 
 @kernel
@@ -70,12 +74,13 @@ def sweep_block(D, B, R, C, norms, atoms, l1, l2, positive, parts, part):
         j = atoms[a]
         if not C[j, j] > 0:  # no sample has used this atom yet, nor moves it others
             continue
+        c_before = C[j][atoms[:a]]
         inverse_c = D.dtype.type(1) / C[j, j]
         sums = next_sums(part)
         for c in range(part.first, part.last):
-            low, high = c * CHUNK, min((c + 1) * CHUNK, n)
+            low, high = c * part.chunk, min((c + 1) * part.chunk, n)
             d, u = D[j, low:high], R[a, low:high]
-            _subtract_changes(R, C, atoms, a, low, high)
+            _subtract_changes(R, c_before, a, low, high)
             _step(d, B[j, low:high], u, inverse_c, positive)
             survey(u, sums[c], part.sample[c])
             sums[c, 2] = enet_norm(d, l1, l2)
@@ -84,7 +89,7 @@ def sweep_block(D, B, R, C, norms, atoms, l1, l2, positive, parts, part):
         radius = max(0.0, 1.0 - hidden)
         how = shrinkage(R[a], part, l1, l2, radius, sum1, sum2, top)
         for c in range(part.first, part.last):
-            low, high = c * CHUNK, min((c + 1) * CHUNK, n)
+            low, high = c * part.chunk, min((c + 1) * part.chunk, n)
             u = R[a, low:high]
             shrink(u, how)
             parts[a, c] = enet_norm(u, l1, l2)

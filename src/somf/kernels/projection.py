@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from somf.kernels._jit import exact_kernel, intrinsic, kernel
 from somf.kernels.barrier import meet, visits
 
-CHUNK = 2048  # features; what a chunk needs fits in the first-level cache
+CHUNK = 2048  # most features of a chunk: what it needs fits in the first-level cache
 _STRIDE = 16  # a cache line of float32
 _SAMPLE = 4096  # entries that are enough for a first guess
 
@@ -31,6 +31,7 @@ _SAMPLE = 4096  # entries that are enough for a first guess
 class Part(NamedTuple):
     """The chunks of a vector that one thread works on, and what all threads share."""
 
+    chunk: int  # features of a chunk; the last one may be shorter
     first: int
     last: int  # chunks first to last − 1
     sums: NDArray[np.float64]  # (2, n_chunks, 4), two sets that are used in turns
@@ -50,9 +51,8 @@ class Shrink(NamedTuple):
 
 
 @kernel
-def n_sampled(n):
-    """How many entries of every chunk of a vector of n entries serve as its sample."""
-    n_chunks = (n + CHUNK - 1) // CHUNK
+def n_sampled(n_chunks):
+    """How many entries of every chunk serve as a sample of the vector."""
     return max(1, min(CHUNK // _STRIDE, _SAMPLE // n_chunks))
 
 
@@ -180,7 +180,7 @@ def _scaled_sums(u, part, inverse_top, sum1, sum2):
     sums = next_sums(part)
     for c in range(part.first, part.last):
         sums[c] = 0.0
-        for i in range(c * CHUNK, min((c + 1) * CHUNK, u.size)):
+        for i in range(c * part.chunk, min((c + 1) * part.chunk, u.size)):
             a = np.float64(abs(u[i])) * inverse_top
             sums[c, 0] += a
             sums[c, 1] += a * a
@@ -215,7 +215,7 @@ def _first_guess(n, sample, top, inverse_top, l1, l2, radius, sum1, sum2):
 def _all_active_sums(u, part, top, inverse_top, theta):
     sums = next_sums(part)
     for c in range(part.first, part.last):
-        chunk = u[c * CHUNK : (c + 1) * CHUNK]
+        chunk = u[c * part.chunk : (c + 1) * part.chunk]
         sums[c, 0], sums[c, 1], sums[c, 2] = _active_sums(
             chunk, top, inverse_top, theta
         )
@@ -301,8 +301,8 @@ def project_rows(U, l1, l2, radius, positive):
     n = U.shape[1]
     n_chunks = (n + CHUNK - 1) // CHUNK
     sums = np.zeros((2, n_chunks, 4))
-    sample = np.empty((n_chunks, n_sampled(n)), U.dtype)
-    part = Part(0, n_chunks, sums, sample, np.empty(0, np.int64), 0, 1)
+    sample = np.empty((n_chunks, n_sampled(n_chunks)), U.dtype)
+    part = Part(CHUNK, 0, n_chunks, sums, sample, np.empty(0, np.int64), 0, 1)
     for j in range(U.shape[0]):
         u = U[j]
         if positive:

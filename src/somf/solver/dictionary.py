@@ -19,9 +19,23 @@ Array = NDArray[Any]
 # What to do with atoms, on observed features start to stop, once they are final there.
 Done = Callable[[NDArray[np.intp], int, int], None]
 
-GROUP = 64  # atoms whose residuals come from one product over all atoms
-BLOCK = 16  # atoms of a group that are visited by one call of the kernel
+BLOCK = 16  # atoms that are visited by one call of the kernel
+GROUP = 64  # atoms whose residuals come from one product; BLOCK if there are few atoms
+FEWEST = 2048  # features for which a thread is worth the waiting for it
 TILE = 4096  # features of a correction: its product stays in the cache
+
+
+def _chunks(n_observed: int, team: Team) -> tuple[int, int]:
+    """Size and number of chunks: as many for every thread, unless they are too few."""
+    n_threads = len(team.slices(n_observed, smallest=FEWEST))
+    n_chunks = -(-n_observed // (n_threads * CHUNK)) * n_threads
+    size = -(-n_observed // n_chunks)
+    return size, -(-n_observed // size)
+
+
+def _cut(atoms: NDArray[np.intp], most: int) -> list[NDArray[np.intp]]:
+    """Cut into pieces of about equal length, none longer than `most`."""
+    return np.array_split(atoms, -(-len(atoms) // most))
 
 
 class DictionaryPass:
@@ -54,15 +68,16 @@ class DictionaryPass:
         self.team = team
         self.done = done
         n_observed = D.shape[1]
-        n_chunks = -(-n_observed // CHUNK)
-        self.slices = team.slices(n_chunks, smallest=2)
+        self.chunk, n_chunks = _chunks(n_observed, team)
+        self.slices = team.slices(n_chunks)
         self.n_threads = 1 if team.busy else len(self.slices)
         self.gate = barrier.new_gate(self.n_threads)
         self.sums = np.zeros((2, n_chunks, 4))
-        self.sample = np.empty((n_chunks, n_sampled(n_observed)), D.dtype)
+        self.sample = np.empty((n_chunks, n_sampled(n_chunks)), D.dtype)
         self.norm_parts = np.empty((BLOCK, n_chunks + 1))
-        n_rows = min(GROUP, len(order))
-        self.R = workspace.array("R", (n_rows, n_observed), D.dtype)
+        self.most_rows = GROUP if len(order) > 2 * GROUP else BLOCK
+        shape = min(self.most_rows, len(order)), n_observed
+        self.R = workspace.array("R", shape, D.dtype)
 
     def run(self) -> None:
         """Visit all atoms."""
@@ -73,27 +88,34 @@ class DictionaryPass:
         """Visit all atoms on the features of thread `me`."""
         mine = self.slices if self.n_threads == 1 else self.slices[me : me + 1]
         first, last = mine[0][0], mine[-1][1]
-        part = Part(first, last, self.sums, self.sample, self.gate, me, self.n_threads)
+        shared = self.sums, self.sample, self.gate
+        part = Part(self.chunk, first, last, *shared, me, self.n_threads)
         # One thread alone makes the same products as several: the same bits.
-        columns = [slice(low * CHUNK, high * CHUNK) for low, high in mine]
-        for start in range(0, len(self.order), GROUP):
-            group = self.order[start : start + GROUP]
+        columns = [slice(low * self.chunk, high * self.chunk) for low, high in mine]
+        for group in _cut(self.order, self.most_rows):
             minus_C = -self.C[group]
             for some in columns:
                 out = self.R[: len(group), some]
                 np.matmul(minus_C, self.D[:, some], out=out)
-            for low in range(0, len(group), BLOCK):
-                self._visit_block(group, low, columns, part)
+            low = 0
+            for atoms in _cut(group, BLOCK):
+                self._visit_block(atoms, group[:low], columns, part)
+                low += len(atoms)
             if self.done is not None:
-                self.done(group, first * CHUNK, last * CHUNK)
+                self.done(group, first * self.chunk, last * self.chunk)
 
     def _visit_block(
-        self, group: NDArray[np.intp], low: int, columns: list[slice], part: Part
+        self,
+        atoms: NDArray[np.intp],
+        before: NDArray[np.intp],
+        columns: list[slice],
+        part: Part,
     ) -> None:
-        atoms = group[low : low + BLOCK]
+        """Visit atoms, when those `before` of the same group have been visited."""
+        low = len(before)
         R = self.R[low : low + len(atoms)]
         changes = self.R[:low]  # of the atoms before: the kernel leaves them there
-        minus_C = -self.C[np.ix_(atoms, group[:low])]
+        minus_C = -self.C[np.ix_(atoms, before)]
         for some in columns if low else []:
             stop = min(some.stop, R.shape[1])
             for start in range(some.start, stop, TILE):
