@@ -170,6 +170,8 @@ def bench_masks(X, k, reduction, block, n_threads, n_steps, rng):
         random_state=0,
         n_threads=n_threads,
         alpha=1e-4,
+        batch_size=BATCH,
+        dict_update="observed",
     )
     models = {
         f"{estimator}, {aggregation}": SOMF.sparse_components(
@@ -210,7 +212,13 @@ def bench_codes(n_threads, n_steps):
     print(f"\n== codes: p = {n_features}, k = {k}, r = {reduction}, l1 codes, l2 ball")
     rng = np.random.default_rng(0)
     X = make_sparse(10 * BATCH, n_features, k, rng)
-    common = dict(alpha=0.1, random_state=0, n_threads=n_threads)
+    common = dict(
+        alpha=0.1,
+        random_state=0,
+        n_threads=n_threads,
+        batch_size=BATCH,
+        dict_update="observed",
+    )
     models = {
         f"r = {r}, {rule}": SOMF.dictionary_learning(
             k, reduction=r, aggregation=rule, **common

@@ -193,6 +193,7 @@ def somf(
     sample_weight,
     estimator,
     aggregation,
+    dict_update="observed",
 ):
     """Alg. 3 with mini-batches. M is p / len(features) on the diagonal at features.
 
@@ -210,7 +211,7 @@ def somf(
     - "full", "async": all the rows of B, with w_t
     - "masked": the observed rows f only, with w_f = 1 - prod_s (1 - w_s) over the
       iterations s after the last visit of f up to the present one; 1 if no visit.
-    Then Alg. 4 on the observed features.
+    Then Alg. 4 on the observed features, or on "all" of them.
     """
     D = np.array(D0, dtype=float)
     (n_samples, p), k = X.shape, D.shape[1]
@@ -257,8 +258,9 @@ def somf(
         else:
             raise ValueError(aggregation)
 
+        updated = np.arange(p) if dict_update == "all" else features
         D, norms, G = partial_dictionary_update(
-            D, B, C, norms, G, features, orders, dict_l1_ratio, positive_dict
+            D, B, C, norms, G, updated, orders, dict_l1_ratio, positive_dict
         )
     return SimpleNamespace(D=D, B=B, C=C, G=G, norms=norms, codes=all_codes)
 

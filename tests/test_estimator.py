@@ -14,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from somf import SOMF, alpha_max
+from somf.problem import AtomConstraint, CodePenalty
 from somf.sources import PatchSource
 
 
@@ -436,3 +437,54 @@ def test_any_generator_and_folder_can_be_saved(kind, tmp_path):
     model.partial_fit(X[:20], sample_indices=np.arange(20))
     again.partial_fit(X[:20], sample_indices=np.arange(20))
     assert same_bits(model.components_, again.components_)
+
+
+def updated_atoms(**parameters):
+    """Whether one iteration changes all features, or those that it observes."""
+    X = np.random.default_rng(0).standard_normal((30, 400))
+    start = np.random.default_rng(1).standard_normal((3, 400))
+    model = SOMF(3, alpha=0.1, dict_init=start, random_state=0, **parameters)
+    before = AtomConstraint(0.0).project(start)
+    moved = (model.partial_fit(X).components_ != before).any(axis=0)
+    return {400: "all", 100: "observed"}[moved.sum()]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ({}, "all"),
+        ({"aggregation": "full"}, "all"),
+        ({"aggregation": "masked"}, "observed"),
+        ({"code_estimator": "averaged"}, "observed"),
+        ({"code_estimator": "gram"}, "observed"),
+        ({"code_estimator": "exact"}, "observed"),
+        ({"code_estimator": "exact", "dict_update": "all"}, "all"),
+        ({"dict_update": "observed"}, "observed"),
+    ],
+)
+def test_features_that_an_iteration_updates(parameters, expected):
+    assert updated_atoms(reduction=4, **parameters) == expected
+
+
+def test_too_few_observed_features_for_codes_update_no_others():
+    X = np.random.default_rng(0).standard_normal((30, 20))
+    start = np.random.default_rng(1).standard_normal((3, 20))
+    model = SOMF(3, alpha=0.1, dict_init=start, reduction=10, random_state=0)
+    before = AtomConstraint(0.0).project(start)
+    moved = (model.partial_fit(X).components_ != before).any(axis=0)
+    assert moved.sum() == 2
+
+
+@pytest.mark.parametrize("positive", [False, True])
+def test_nonnegative_codes_may_be_loose_at_first(positive, monkeypatch):
+    tolerances = []
+    solve = CodePenalty.solve
+
+    def spy(self, *args, tol, **options):
+        tolerances.append(tol)
+        return solve(self, *args, tol=tol, **options)
+
+    monkeypatch.setattr(CodePenalty, "solve", spy)
+    X = np.abs(np.random.default_rng(0).standard_normal((30, 20)))
+    SOMF(3, positive_code=positive, code_tol=1e-4, random_state=0).partial_fit(X)
+    assert tolerances[0] == pytest.approx(1e-2 if positive else 1e-4)

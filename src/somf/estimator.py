@@ -81,8 +81,8 @@ class SOMF(
         Whether codes and atoms are non-negative.
     reduction : float >= 1 or "auto", default="auto"
         n_features over the number of features that an iteration observes. 1 is plain
-        online learning. "auto" is 8, or less if that would leave fewer than 4000
-        features or fewer than 16 per atom in view.
+        online learning. "auto" is 12, or less if that would leave fewer than 1000
+        features or fewer than 8 per atom in view.
     reduction_schedule : {"constant", "decreasing"}, default="constant"
         "decreasing" lowers the reduction to 1 in the second half of `fit`, for the last
         digits of precision; all `n_epochs` are then made, whatever `tol` is.
@@ -97,13 +97,19 @@ class SOMF(
         How a batch enters the statistics: all features, on other threads while the
         dictionary is updated; all features at once (the same bits); the observed
         features alone, so that nothing in an iteration grows with n_features.
+    dict_update : {"auto", "all", "observed"}, default="auto"
+        Which features of the dictionary an iteration updates: all of them, from codes
+        of the observed ones, or the observed ones, as in the paper. "auto" takes all
+        if `code_estimator` is "masked" and `aggregation` is not, and if there are as
+        many observed features as atoms. With all, the reduction saves time in the codes
+        only, but every iteration improves every feature, and large batches pay.
     mask : {"cycle", "bernoulli"}, default="cycle"
         Features are observed by turns in an order that is drawn anew for each turn, or
         each by a coin of its own.
     mask_block : int, default=1
         Observe features in blocks of this many neighbours: 16 or more read memory and
         disks in whole lines.
-    batch_size : int, default=200
+    batch_size : int, default=400
         Samples in a mini-batch; about n_components or more.
     n_epochs : int, default=10
         Most passes over the samples in `fit`.
@@ -124,7 +130,8 @@ class SOMF(
         The paper's u and v. A warning tells when they are outside of its theory.
     code_tol : float, default=1e-4
         Duality gap at which codes are good enough during training, relative to half
-        the squared norm of the sample.
+        the squared norm of the sample. For non-negative codes the first 100 iterations
+        accept 100 times as much, those after them less and less.
     code_max_iter : int, default=1000
         Most sweeps of coordinate descent for a code.
     shuffle : bool, default=True
@@ -186,9 +193,10 @@ class SOMF(
         reduction_schedule: str = "constant",
         code_estimator: str = "masked",
         aggregation: str = "async",
+        dict_update: str = "auto",
         mask: str = "cycle",
         mask_block: int = 1,
-        batch_size: int = 200,
+        batch_size: int = 400,
         n_epochs: int = 10,
         tol: float = 1e-3,
         patience: int = 2,
@@ -215,6 +223,7 @@ class SOMF(
         self.reduction_schedule = reduction_schedule
         self.code_estimator = code_estimator
         self.aggregation = aggregation
+        self.dict_update = dict_update
         self.mask = mask
         self.mask_block = mask_block
         self.batch_size = batch_size
@@ -400,6 +409,7 @@ class SOMF(
         settings = Settings(
             code_estimator=self.code_estimator,
             aggregation=self.aggregation,
+            dict_update=self._updated_features(),
             schedule=Schedule(
                 self.weights,
                 self.weight_exponent,
@@ -416,6 +426,15 @@ class SOMF(
         return Factorization(
             self._problem(), settings, self.state_, team, self._workspace
         )
+
+    def _updated_features(self) -> str:
+        if self.dict_update != "auto":
+            return self.dict_update
+        n_components, n_features = self.state_.D.shape
+        enough = n_features >= self.reduction_ * n_components  # for codes to be stable
+        fresh = self.code_estimator == "masked"  # averages cannot follow all of D
+        complete = self.aggregation != "masked"
+        return "all" if enough and fresh and complete else "observed"
 
     def _problem(self) -> Problem:
         return Problem(

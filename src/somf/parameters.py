@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from somf.sampling import KINDS
 from somf.solver.aggregation import AGGREGATIONS
-from somf.solver.coding import ESTIMATORS
+from somf.solver.coding import ESTIMATORS, REMEMBERS_SAMPLES
 from somf.solver.schedule import REDUCTIONS, WEIGHTS, warn_outside_theory
 
 _FLAGS = ("positive_code", "positive_dict", "shuffle")
@@ -33,6 +33,7 @@ _CHOICES: dict[str, Collection[str]] = {
     "reduction_schedule": REDUCTIONS,
     "code_estimator": ESTIMATORS,
     "aggregation": AGGREGATIONS,
+    "dict_update": ("auto", "all", "observed"),
     "mask": KINDS,
     "weights": WEIGHTS,
 }
@@ -58,11 +59,29 @@ def check_parameters(parameters: dict[str, Any]) -> None:
     if parameters["reduction"] != "auto":
         hint = 'Use 1 to observe every feature, or "auto".'
         check_number("reduction", parameters["reduction"], 1, hint=hint)
+    if parameters["dict_update"] == "all":
+        _check_update_of_all(parameters)
     if isinstance(parameters["dict_init"], str):
         check_choice("dict_init", parameters["dict_init"], ("samples", "random"))
     warn_outside_theory(
         parameters["weight_exponent"], parameters["sample_weight_exponent"]
     )
+
+
+def _check_update_of_all(parameters: dict[str, Any]) -> None:
+    if parameters["aggregation"] == "masked":
+        raise ValueError(
+            'dict_update="all" needs the statistics of all features, which '
+            'aggregation="masked" does not keep up to date. Use dict_update="observed" '
+            "or another aggregation."
+        )
+    if parameters["code_estimator"] in REMEMBERS_SAMPLES:
+        raise ValueError(
+            f"code_estimator={parameters['code_estimator']!r} averages over epochs, "
+            'and cannot follow a dictionary of which dict_update="all" changes every '
+            'feature at once: codes would explode. Use dict_update="observed", or '
+            'code_estimator="masked".'
+        )
 
 
 def check_choice(name: str, value: Any, choices: Collection[str]) -> None:

@@ -43,7 +43,7 @@ def make_case(name, mask, reduction):
 
 
 @cache
-def expected_run(name, estimator, aggregation, mask):
+def expected_run(name, estimator, aggregation, mask, dict_update="observed"):
     X, _, atoms, draws = make_case(name, mask, REDUCTION)
     names = ("alpha", "code_l1_ratio", "dict_l1_ratio", "positive_code")
     return reference.somf(
@@ -55,7 +55,19 @@ def expected_run(name, estimator, aggregation, mask):
         sample_weight=lambda c: c**-0.751,
         estimator=estimator,
         aggregation=aggregation,
+        dict_update=dict_update,
     )
+
+
+def assert_same(state, codes, expected):
+    close = dict(rtol=0, atol=1e-8)
+    for ours, theirs in zip(codes, expected.codes, strict=True):
+        np.testing.assert_allclose(ours, theirs, **close)
+    for letter in ("D", "B", "C", "norms"):
+        ours, theirs = getattr(state, letter).T, getattr(expected, letter)
+        np.testing.assert_allclose(ours, theirs, **close, err_msg=letter)
+    if state.G is not None:
+        np.testing.assert_allclose(state.G, expected.G, **close)
 
 
 @pytest.mark.parametrize("mask", ["cycle", "bernoulli", "blocks"])
@@ -70,13 +82,19 @@ def test_same_iterates(name, estimator, aggregation, mask):
     state, codes = run_scripted(
         X, atoms, draws, problem, code_estimator=estimator, aggregation=aggregation
     )
-    for ours, theirs in zip(codes, expected.codes, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-8)
-    for letter in ("D", "B", "C", "norms"):
-        ours, theirs = getattr(state, letter).T, getattr(expected, letter)
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-8, err_msg=letter)
-    if state.G is not None:
-        np.testing.assert_allclose(state.G, expected.G, rtol=0, atol=1e-8)
+    assert_same(state, codes, expected)
+
+
+@pytest.mark.parametrize("mask", ["cycle", "bernoulli", "blocks"])
+@pytest.mark.parametrize("estimator", ["masked", "exact"])
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_same_iterates_if_all_features_are_updated(name, estimator, mask):
+    X, problem, atoms, draws = make_case(name, mask, REDUCTION)
+    expected = expected_run(name, estimator, "full", mask, "all")
+    state, codes = run_scripted(
+        X, atoms, draws, problem, code_estimator=estimator, dict_update="all"
+    )
+    assert_same(state, codes, expected)
 
 
 @pytest.mark.parametrize("name", PROBLEMS)

@@ -15,6 +15,7 @@ from somf.solver.schedule import (
     WEIGHTS,
     Schedule,
     auto_reduction,
+    looseness,
     warn_outside_theory,
 )
 
@@ -127,15 +128,21 @@ def test_automatic_reduction_keeps_enough_in_view(n_features, n_components):
     reduction = auto_reduction(n_features, n_components)
     assert 1 <= reduction <= MOST_AUTO
     if reduction > 1:
-        assert n_features / reduction >= 0.999 * 4000
-        assert n_features / reduction >= 0.999 * 16 * n_components
+        assert n_features / reduction >= 0.999 * 1000
+        assert n_features / reduction >= 0.999 * 8 * n_components
     assert auto_reduction(n_features + 1, n_components) >= reduction
     assert auto_reduction(n_features, n_components + 1) <= reduction
 
 
 @pytest.mark.parametrize(
     ("n_features", "n_components", "expected"),
-    [(100, 10, 1), (4000, 10, 1), (8000, 10, 2), (8000, 500, 1), (10**6, 10, 8)],
+    [(100, 10, 1), (1000, 9, 1), (2000, 9, 2), (8000, 1000, 1), (10**6, 9, 12)],
 )
 def test_automatic_reduction(n_features, n_components, expected):
     assert auto_reduction(n_features, n_components) == expected
+
+
+def test_codes_are_loose_at_first_and_exact_in_the_end():
+    assert looseness(1) == looseness(100) == 100
+    assert looseness(1000) == pytest.approx(10)
+    assert looseness(10_000) == looseness(10**9) == 1

@@ -46,18 +46,27 @@ class WeightedCodes:
         return cls(dense, csc_array(dense) if density < SPARSE else None)
 
 
+def everywhere(
+    state: State, seen: Observation, codes: Array, weight: float
+) -> tuple[Array, Finish]:
+    """Update all of B with all threads, and return all of it."""
+    work = _tile_worker(state.B, seen, WeightedCodes.of(codes, weight), weight)
+    seen.team.start(work)
+    _complete(work, seen.team)
+    return state.B, seen.team.finish
+
+
 def full(
     state: State, seen: Observation, codes: Array, weight: float
 ) -> tuple[Array, Finish]:
     """Update all of B with all threads."""
-    new = WeightedCodes.of(codes, weight)
-    # With hidden features this product is made twice, here and in the tiles, so that
-    # the asynchronous rule can start the pass before the tiles: the same bits.
-    B = state.B if seen.mask.observes_all else _observed(state.B, seen, new, weight)
-    work = _tile_worker(state.B, seen, new, weight)
-    seen.team.start(work)
-    _complete(work, seen.team)
-    return B, seen.team.finish
+    if seen.mask.observes_all:
+        return everywhere(state, seen, codes, weight)
+    # This product is made twice, here and in the tiles, so that the asynchronous rule
+    # can start the pass before the tiles: the same bits.
+    B = _observed(state.B, seen, WeightedCodes.of(codes, weight), weight)
+    _, finish = everywhere(state, seen, codes, weight)
+    return B, finish
 
 
 def deferred(

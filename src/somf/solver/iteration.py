@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from somf.problem import Problem
 from somf.solver import samm
-from somf.solver.aggregation import AGGREGATIONS, Finish
+from somf.solver.aggregation import AGGREGATIONS, Finish, everywhere
 from somf.solver.averages import Averages
 from somf.solver.coding import ESTIMATORS, NEEDS_GRAM, REMEMBERS_SAMPLES
 from somf.solver.dictionary import DictionaryPass
 from somf.solver.observation import Observation
 from somf.solver.products import gram
-from somf.solver.schedule import Schedule
+from somf.solver.schedule import Schedule, looseness
 from somf.solver.state import State
 from somf.solver.trace import Stopwatch
 from somf.solver.workspace import Workspace
@@ -36,6 +36,7 @@ class Settings:
 
     code_estimator: str = "masked"
     aggregation: str = "async"
+    dict_update: str = "observed"  # or "all" features, which needs all of B
     schedule: Schedule = field(default_factory=Schedule)
     n_dict_passes: int = 1
     code_tol: float = 1e-4
@@ -55,9 +56,10 @@ class Coded:
 
 @dataclass
 class Aggregated:
-    """What the dictionary pass needs of ḡ: the observed part of B, as (k, q)."""
+    """What the dictionary pass needs: all, or the observed part, of D and B."""
 
     seen: Observation
+    D: Array
     B: Array
     finish: Finish  # completes the update of B in the state
 
@@ -67,7 +69,7 @@ class Factorization:
 
     majorize    codes α = argmin ½αᵀGα − βᵀα + λΩ(α), (G, β) from the estimator
     aggregate   C ← (1 − w)C + w·mean(ααᵀ),  B ← (1 − w)B + w·mean(xαᵀ)
-    minimize    d_j ← Π_j[ d_j + (b_j − D c_j)/C_jj ] on the observed features
+    minimize    d_j ← Π_j[ d_j + (b_j − D c_j)/C_jj ] on the observed features, or all
     """
 
     def __init__(
@@ -153,6 +155,9 @@ class Factorization:
 
     def _solve(self, G: Array, beta: Array, energy: Array, seen: Observation) -> Array:
         averages, index = self.state.averages, seen.batch.index
+        tol = self.settings.code_tol
+        if self.problem.penalty.positive:
+            tol *= looseness(self.state.n_steps + 1)
         codes = np.zeros_like(beta)
         if averages is not None and index is not None:
             codes[:] = averages.codes(index)
@@ -162,7 +167,7 @@ class Factorization:
             energy,
             codes,
             self.team,
-            tol=self.settings.code_tol,
+            tol=tol,
             max_sweeps=self.settings.code_max_iter,
         )
         if averages is not None and index is not None:
@@ -186,23 +191,24 @@ class Factorization:
             w = state.C.dtype.type(weight)
             state.C *= 1 - w
             state.C += codes.T @ (codes * (w / len(codes)))
-            rule = AGGREGATIONS[self.settings.aggregation]
             seen = surrogate.seen
+            whole = self.settings.dict_update == "all"
+            rule = everywhere if whole else AGGREGATIONS[self.settings.aggregation]
             B, finish = rule(state, seen, codes, weight)
-            self._aggregated = Aggregated(seen, B, finish)
+            D = state.D if whole else seen.D
+            self._aggregated = Aggregated(seen, D, B, finish)
 
     def minimize(self) -> None:
-        """Update the observed part of the dictionary, and the Gram matrix with it."""
+        """Update all or a part of the dictionary, and the Gram matrix with it."""
         assert self._aggregated is not None, "aggregate comes before minimize"
         state, now = self.state, self._aggregated
-        seen = now.seen
         with self.stopwatch.phase("dictionary"):
             before = None
-            if state.G is not None and not seen.mask.observes_all:
-                before = seen.gram
-            self._update_atoms(seen, now.B)
+            if state.G is not None and now.D is not state.D:
+                before = now.seen.gram
+            self._update_atoms(now)
             if state.G is not None:
-                after = gram(seen.D, self.team)
+                after = gram(now.D, self.team)
                 state.G = after if before is None else state.G + (after - before)
         with self.stopwatch.phase("aggregate"):
             now.finish()
@@ -210,20 +216,20 @@ class Factorization:
             state.G = gram(state.D, self.team)
         self._aggregated = None
 
-    def _update_atoms(self, seen: Observation, B: Array) -> None:
+    def _update_atoms(self, now: Aggregated) -> None:
         """Pass over the atoms; final ones are written back during the last pass."""
         state = self.state
 
         def write(atoms: NDArray[np.intp], start: int, stop: int) -> None:
-            seen.scatter(state.D, seen.D, atoms, start, stop)
+            now.seen.scatter(state.D, now.D, atoms, start, stop)
 
         for left in reversed(range(self.settings.n_dict_passes)):
             order = state.rng.permutation(len(state.C))
             done = write if left == 0 else None
             DictionaryPass(
                 self.problem.constraint,
-                seen.D,
-                B,
+                now.D,
+                now.B,
                 state.C,
                 state.norms,
                 order,

@@ -15,7 +15,10 @@ PAPER_V = 0.751
 FAST_U = 0.6
 FAST_STEPS = 1000
 
-MOST_AUTO = 8.0  # beyond, an iteration learns less than it saves
+MOST_AUTO = 12.0  # beyond, the codes are no longer what an iteration spends time on
+
+LOOSE = 100.0  # non-negative codes may have this many times the gap for LOOSE_STEPS
+LOOSE_STEPS = 100
 
 
 def paper_weight(t: int, u: float) -> float:
@@ -55,8 +58,17 @@ def decreasing(reduction: float, progress: float) -> float:
 
 
 def auto_reduction(n_features: int, n_components: int) -> float:
-    """Reduction that keeps enough features in view: 4000, and 16 for each atom."""
-    return min(MOST_AUTO, max(1.0, n_features / max(4000, 16 * n_components)))
+    """Reduction that keeps enough features in view: 1000, and 8 for each atom."""
+    return min(MOST_AUTO, max(1.0, n_features / max(1000, 8 * n_components)))
+
+
+def looseness(t: int) -> float:
+    """Factor on the duality gap of non-negative codes: large at first, then like 1/t.
+
+    Non-negative samples are all alike at first, and so are atoms: exact codes take
+    long, and they mislead the dictionary, which needs twice as long with them.
+    """
+    return max(1.0, LOOSE * min(1.0, LOOSE_STEPS / t))
 
 
 REDUCTIONS: dict[str, Callable[[float, float], float]] = {
