@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format typecheck imports bench-iteration clean
+.PHONY: help demo test lint format typecheck imports bench-iteration bench-small bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -31,6 +31,12 @@ imports: $(VENV)/.installed-dev  ## check that imports point down the layers
 
 bench-iteration: $(VENV)/.installed-demo  ## time the parts of one iteration
 	$(BIN)/python benchmarks/iteration.py
+
+bench-small: $(VENV)/.installed-bench  ## small races against other packages
+	$(BIN)/python -m benchmarks.suite run peers reductions --small --seeds 2
+
+bench: $(VENV)/.installed-bench  ## races against other packages, an hour and more
+	$(BIN)/python -m benchmarks.suite run peers --seeds 5
 
 clean:  ## remove the environment, caches and build products
 	rm -rf $(VENV) build dist .coverage htmlcov

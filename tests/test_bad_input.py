@@ -38,6 +38,7 @@ def make_model(**parameters):
         (dict(mask_block=0), r"mask_block=0 must be an integer >= 1"),
         (dict(mask_block=13), r"mask_block=13 must be between 1 and n_features=12"),
         (dict(batch_size=0), r"batch_size=0 must be"),
+        (dict(batch_size="large"), r"batch_size='large' must be an integer"),
         (dict(n_epochs=0), r"n_epochs=0 must be"),
         (dict(patience=0), r"patience=0 must be"),
         (dict(tol=-1), r"tol=-1 must be"),

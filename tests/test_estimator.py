@@ -134,6 +134,7 @@ def test_does_as_well_as_the_dictionary_that_made_the_data():
 CHOICES = [
     dict(reduction=1),
     dict(reduction=3),
+    dict(reduction=3, dict_update="observed"),
     dict(reduction=3, code_estimator="averaged"),
     dict(reduction=3, code_estimator="gram", aggregation="masked"),
     dict(reduction=3, code_estimator="exact", mask="bernoulli", mask_block=4),
@@ -187,8 +188,8 @@ def test_saved_and_loaded_goes_on_as_if_never_stopped(choices, dtype, tmp_path):
 
 @pytest.mark.parametrize("choices", [c for c in CHOICES if "aggregation" not in c])
 def test_asynchronous_is_full_bit_for_bit(choices):
-    X = make_data(n_features=5000)  # several tiles
-    choices = choices | {"aggregation": "full"}
+    X = make_data(n_features=13_000)  # several tiles, and threads share the pass
+    choices = choices | {"aggregation": "full", "dict_update": "observed"}
     for n_threads in (1, 2, 3):
         full = make_model(**choices, n_threads=n_threads, n_epochs=2).fit(X)
         later = make_model(

@@ -205,6 +205,19 @@ EXPERIMENTS = {
             ),
         ),
         Experiment(
+            "updates",
+            "All features of the dictionary in an iteration, or the observed ones",
+            (
+                Ours(),
+                *(
+                    ours(dict_update=u, batch_size=b)
+                    for u in ("all", "observed")
+                    for b in (200, 400, 800)
+                    if (u, b) != ("all", 400)  # the default
+                ),
+            ),
+        ),
+        Experiment(
             "weights",
             "Weights of the statistics",
             (

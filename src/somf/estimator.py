@@ -31,7 +31,13 @@ from somf.solver.evaluation import Evaluation
 from somf.solver.initialization import check_atoms, initial_atoms
 from somf.solver.iteration import Factorization, Settings
 from somf.solver.run import Run, StopRule, record_step
-from somf.solver.schedule import PAPER_U, PAPER_V, Schedule, auto_reduction
+from somf.solver.schedule import (
+    PAPER_U,
+    PAPER_V,
+    Schedule,
+    auto_batch_size,
+    auto_reduction,
+)
 from somf.solver.state import State
 from somf.solver.storage import read_model, write_model
 from somf.solver.trace import Trace
@@ -109,8 +115,10 @@ class SOMF(
     mask_block : int, default=1
         Observe features in blocks of this many neighbours: 16 or more read memory and
         disks in whole lines.
-    batch_size : int, default=400
-        Samples in a mini-batch; about n_components or more.
+    batch_size : int or "auto", default="auto"
+        Samples in a mini-batch of `fit`; about n_components or more. "auto" is 800 for
+        sparse codes, 400 for dense ones and 200 if codes and atoms are non-negative,
+        or less for few samples, such that an epoch has 8 iterations.
     n_epochs : int, default=10
         Most passes over the samples in `fit`.
     tol : float, default=1e-3
@@ -196,7 +204,7 @@ class SOMF(
         dict_update: str = "auto",
         mask: str = "cycle",
         mask_block: int = 1,
-        batch_size: int = 400,
+        batch_size: int | str = "auto",
         n_epochs: int = 10,
         tol: float = 1e-3,
         patience: int = 2,
@@ -307,10 +315,10 @@ class SOMF(
             self._restore(before)
             raise
         n_samples = source.shape[0]
-        batch_size = min(self.batch_size, n_samples)
-        order = SampleOrder(n_samples, batch_size, bool(self.shuffle))
         with Team(resolve_n_threads(self.n_threads)) as team:
             self._start(source)
+            batch_size = self._batch_size(n_samples)
+            order = SampleOrder(n_samples, batch_size, bool(self.shuffle))
             self.state_.order = order
             solver = self._solver(team, idle_limit=min(20, max(3, order.n_batches)))
             validate = None
@@ -425,6 +433,16 @@ class SOMF(
         )
         return Factorization(
             self._problem(), settings, self.state_, team, self._workspace
+        )
+
+    def _batch_size(self, n_samples: int) -> int:
+        if not isinstance(self.batch_size, str):
+            return min(self.batch_size, n_samples)
+        return auto_batch_size(
+            n_samples,
+            self.n_components_,
+            sparse_codes=self.code_l1_ratio > 0,
+            nonnegative=bool(self.positive_code and self.positive_dict),
         )
 
     def _updated_features(self) -> str:

@@ -17,7 +17,6 @@ from somf.solver.schedule import REDUCTIONS, WEIGHTS, warn_outside_theory
 _FLAGS = ("positive_code", "positive_dict", "shuffle")
 _COUNTS = (
     "mask_block",
-    "batch_size",
     "n_epochs",
     "patience",
     "n_dict_passes",
@@ -56,6 +55,8 @@ def check_parameters(parameters: dict[str, Any]) -> None:
             check_number(name, parameters[name], 1, integer=True)
     if parameters["progress"] != "auto":
         check_flag("progress", parameters["progress"])
+    if parameters["batch_size"] != "auto":
+        check_number("batch_size", parameters["batch_size"], 1, integer=True)
     if parameters["reduction"] != "auto":
         hint = 'Use 1 to observe every feature, or "auto".'
         check_number("reduction", parameters["reduction"], 1, hint=hint)

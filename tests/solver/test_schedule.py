@@ -14,6 +14,7 @@ from somf.solver.schedule import (
     REDUCTIONS,
     WEIGHTS,
     Schedule,
+    auto_batch_size,
     auto_reduction,
     looseness,
     warn_outside_theory,
@@ -146,3 +147,20 @@ def test_codes_are_loose_at_first_and_exact_in_the_end():
     assert looseness(1) == looseness(100) == 100
     assert looseness(1000) == pytest.approx(10)
     assert looseness(10_000) == looseness(10**9) == 1
+
+
+@pytest.mark.parametrize(
+    ("n_samples", "n_components", "sparse", "nonnegative", "expected"),
+    [
+        (100_000, 50, True, False, 800),
+        (100_000, 50, False, False, 400),
+        (100_000, 50, True, True, 200),
+        (1600, 50, True, False, 200),  # eight iterations an epoch
+        (1600, 300, True, False, 300),  # but not fewer samples than atoms
+        (20, 50, True, False, 20),
+        (1, 1, False, False, 1),
+    ],
+)
+def test_automatic_batch_size(n_samples, n_components, sparse, nonnegative, expected):
+    size = auto_batch_size(n_samples, n_components, sparse, nonnegative)
+    assert size == expected

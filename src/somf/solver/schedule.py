@@ -71,6 +71,19 @@ def looseness(t: int) -> float:
     return max(1.0, LOOSE * min(1.0, LOOSE_STEPS / t))
 
 
+def auto_batch_size(
+    n_samples: int, n_components: int, sparse_codes: bool, nonnegative: bool
+) -> int:
+    """Samples of a batch such that a pass over the atoms is a fifth of an iteration.
+
+    Sparse codes cost less, so there may be more of them. Non-negative factors take the
+    most iterations, and batches half as large as dense codes. An epoch has eight
+    iterations at least, unless batches would then be smaller than the dictionary.
+    """
+    usual = 200 if nonnegative else 800 if sparse_codes else 400
+    return max(1, min(usual, n_samples, max(n_components, n_samples // 8)))
+
+
 REDUCTIONS: dict[str, Callable[[float, float], float]] = {
     "constant": constant,
     "decreasing": decreasing,
