@@ -65,7 +65,7 @@ class SOMF(
         \sum_i \tfrac12 \|x_i - a_i^T \mathrm{components}\|^2 + \alpha \Omega(a_i)
 
     by subsampled online matrix factorization: samples are streamed in mini-batches,
-    and each iteration looks at a random 1/`reduction` of the features only.
+    and their codes are computed from a random 1/`reduction` of the features only.
 
     Three settings have names: :meth:`dictionary_learning` (sparse codes),
     :meth:`sparse_components` (sparse atoms, as for brain maps) and :meth:`nmf`.

@@ -22,7 +22,7 @@ Array = NDArray[Any]
 PATCH = (16, 16)
 N_COMPONENTS = 100
 ALPHA = 0.1  # about one code in ten is not zero
-BATCH = 200
+BATCH = 400
 # Patches that start below row 113 share no pixel with those that start above row 98.
 TRAIN_ROWS, TEST_ROWS = (0, 98), (113, 130)
 N_TEST = 300

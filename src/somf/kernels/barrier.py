@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from somf.kernels._jit import intrinsic, kernel
 
 _LINE = 16  # int64 from one thread's place to the next: they share no cache line
-_SPINS = 20_000  # about a hundred microseconds, then let other threads run
+_SPINS = 20_000  # tens of microseconds, then let other threads run
 
 
 def new_gate(n_threads: int) -> NDArray[np.int64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,7 @@ class DictionaryPass:
 
     def run(self) -> None:
         """Visit all atoms."""
-        give_up = lambda: barrier.close(self.gate)  # noqa: E731
+        give_up = partial(barrier.close, self.gate)
         self.team.together(self._visit, self.n_threads, give_up)
 
     def _visit(self, me: int) -> None:
