@@ -146,8 +146,11 @@ def figure(summaries, path, title):
     axes = page.subplots(rows, columns, squeeze=False).ravel()
     for axis in axes[len(summaries) :]:
         axis.axis("off")
+    # A solver has the same colour on all data.
+    everyone = list(dict.fromkeys(s for x in summaries.values() for s in x.solvers))
     for axis, (name, summary) in zip(axes, summaries.items(), strict=False):
-        for i, solver in enumerate(summary.solvers):
+        for solver in summary.solvers:
+            i = everyone.index(solver)
             draw_curve(axis, summary, solver, f"C{i % 10}", "-" if i < 10 else "--")
         axis.set(
             xscale="log",
