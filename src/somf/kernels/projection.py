@@ -102,7 +102,7 @@ def total(part, sums):
     sum0 = 0.0
     sum1 = 0.0
     sum2 = 0.0
-    top = 0.0
+    top = np.float64(0)  # where not compiled, dividing by a plain 0.0 is an error
     for c in range(sums.shape[0]):
         sum0 += sums[c, 0]
         sum1 += sums[c, 1]
