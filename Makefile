@@ -33,7 +33,8 @@ bench-iteration: $(VENV)/.installed-demo  ## time the parts of one iteration
 	$(BIN)/python benchmarks/iteration.py
 
 bench-small: $(VENV)/.installed-bench  ## small races against other packages
-	$(BIN)/python -m benchmarks.suite run peers reductions --small --seeds 2
+	$(BIN)/python -m benchmarks.suite run peers --small --seeds 1 \
+		--dataset hyperspectral --dataset photos --dataset fmri-simulated
 
 bench: $(VENV)/.installed-bench  ## races against other packages, an hour and more
 	$(BIN)/python -m benchmarks.suite run peers --seeds 5
