@@ -187,12 +187,12 @@ def draw_curve(axis, summary, solver, colour, style):
     axis.fill_between(grid, low, high, color=colour, alpha=0.15, lw=0)
 
 
-def summarise(experiment, small=None):
+def summarise(experiment):
     """Return a Summary for each data set of an experiment."""
     best = best_objectives(read())
     groups = defaultdict(list)
     for record in read(experiment):
-        if record.get("curves") and small in (None, record["small"]):
+        if record.get("curves"):
             name = record["dataset"] + (" (small)" if record["small"] else "")
             groups[name].append(record)
     return {name: Summary(records, best) for name, records in groups.items()}

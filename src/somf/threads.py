@@ -153,8 +153,8 @@ class Team:
     ) -> list[Any]:
         """Run `task(start, stop)` on every slice of range(n); results in order.
 
-        While other threads are busy with what `start` or `later` gave them, the caller
-        does all slices alone. The slices are the same, and so are the bits.
+        While other threads are busy with what `start` gave them, the caller does all
+        slices alone. The slices are the same, and so are the bits.
         """
         slices = self.slices(n, smallest)
         if self.busy:
@@ -200,15 +200,8 @@ class Team:
         """Run `task()` on every thread but the caller's, until `finish`."""
         self._background += [self._submit(task) for _ in range(self.n_threads - 1)]
 
-    def later(self, task: Callable[[], Any]) -> None:
-        """Run `task()` once on another thread, if there is one, until `finish`."""
-        if self._pool is None:
-            task()
-        else:
-            self._background.append(self._submit(task))
-
     def finish(self) -> None:
-        """Wait for what `start` and `later` began, and raise what it raised."""
+        """Wait for what `start` began, and raise what it raised."""
         wait(self._background)
         background, self._background = self._background, []
         for future in background:
@@ -216,7 +209,7 @@ class Team:
 
     @property
     def busy(self) -> bool:
-        """Whether other threads still work on what `start` or `later` gave them."""
+        """Whether other threads still work on what `start` gave them."""
         return not all(future.done() for future in self._background)
 
     def _submit(self, task: Callable[..., Any], *args: Any) -> Future[Any]:

@@ -50,10 +50,7 @@ def everywhere(
     state: State, seen: Observation, codes: Array, weight: float
 ) -> tuple[Array, Finish]:
     """Update all of B with all threads, and return all of it."""
-    work = _tile_worker(state.B, seen, WeightedCodes.of(codes, weight), weight)
-    seen.team.start(work)
-    _complete(work, seen.team)
-    return state.B, seen.team.finish
+    return _update_all(state, seen, WeightedCodes.of(codes, weight), weight)
 
 
 def full(
@@ -64,8 +61,9 @@ def full(
         return everywhere(state, seen, codes, weight)
     # This product is made twice, here and in the tiles, so that the asynchronous rule
     # can start the pass before the tiles: the same bits.
-    B = _observed(state.B, seen, WeightedCodes.of(codes, weight), weight)
-    _, finish = everywhere(state, seen, codes, weight)
+    new = WeightedCodes.of(codes, weight)
+    B = _observed(state.B, seen, new, weight)
+    _, finish = _update_all(state, seen, new, weight)
     return B, finish
 
 
@@ -74,7 +72,7 @@ def deferred(
 ) -> tuple[Array, Finish]:
     """Update B on the other threads during the dictionary pass."""
     if seen.mask.observes_all:  # the pass needs all of B: nothing can wait
-        return full(state, seen, codes, weight)
+        return everywhere(state, seen, codes, weight)
     new = WeightedCodes.of(codes, weight)
     B = _observed(state.B, seen, new, weight)
     work = _tile_worker(state.B, seen, new, weight)
@@ -196,6 +194,15 @@ def _add_sparse(
     """B ← keep·B + AᵀX on features start..stop, with the codes A by atom."""
     by_atom = codes.indptr, codes.indices, codes.data
     add_outer(B, B.dtype.type(keep), X, rows, *by_atom, start, stop)
+
+
+def _update_all(
+    state: State, seen: Observation, new: WeightedCodes, weight: float
+) -> tuple[Array, Finish]:
+    work = _tile_worker(state.B, seen, new, weight)
+    seen.team.start(work)
+    _complete(work, seen.team)
+    return state.B, seen.team.finish
 
 
 def _complete(work: Callable[[], None], team: Team) -> None:

@@ -13,6 +13,7 @@ from somf.kernels import barrier
 from somf.kernels.dictionary import sweep_block
 from somf.kernels.projection import CHUNK, Part, n_sampled
 from somf.problem import AtomConstraint
+from somf.solver.products import TILE
 from somf.solver.workspace import Workspace
 from somf.threads import Team
 
@@ -23,7 +24,6 @@ Done = Callable[[NDArray[np.intp], int, int], None]
 BLOCK = 16  # atoms that are visited by one call of the kernel
 GROUP = 64  # atoms whose residuals come from one product; BLOCK if there are few atoms
 FEWEST = 2048  # features for which a thread is worth the waiting for it
-TILE = 4096  # features of a correction: its product stays in the cache
 
 
 def _chunks(n_observed: int, team: Team) -> tuple[int, int]:

@@ -74,7 +74,7 @@ def looseness(t: int) -> float:
 def auto_batch_size(
     n_samples: int, n_components: int, sparse_codes: bool, nonnegative: bool
 ) -> int:
-    """Samples of a batch such that a pass over the atoms is a fifth of an iteration.
+    """Samples of a batch such that a pass over the atoms is a small part of its time.
 
     Sparse codes cost less, so there may be more of them. Non-negative factors take the
     most iterations, and batches half as large as dense codes. An epoch has eight
