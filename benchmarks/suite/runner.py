@@ -19,6 +19,9 @@ from benchmarks.suite.objective import Objective
 RESULTS = Path(__file__).parent.parent / "results"
 RATIO = 1.2  # between two points of time
 FIRST = 0.02  # seconds
+REST = (
+    0.1  # seconds: threads of BLAS hold a core for a while after the judge's products
+)
 LONGEST_GAP = 20.0  # seconds: late points are evenly spaced
 PACKAGES = (
     "somf",
@@ -89,6 +92,7 @@ class Runner:
                 break  # each fit is a point of its own
         value = objective.evaluate(self.solver.dictionary())
         self.curve.add(self.clock, value, self.solver.n_seen)
+        time.sleep(REST)
 
 
 def warm_up(solver, X, dataset, seed, n_threads, init):

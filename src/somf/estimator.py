@@ -116,9 +116,10 @@ class SOMF(
         Observe features in blocks of this many neighbours: 16 or more read memory and
         disks in whole lines.
     batch_size : int or "auto", default="auto"
-        Samples in a mini-batch of `fit`; about n_components or more. "auto" is 800 for
-        sparse codes, 400 for dense ones and 200 if codes and atoms are non-negative,
-        or less for few samples, such that an epoch has 8 iterations.
+        Samples in a mini-batch of `fit`; about n_components or more. "auto" is 400 for
+        dense codes, 200 if codes and atoms are non-negative, and up to 12 times
+        n_components for sparse codes, or less for few samples: a run of `n_epochs` has
+        32 iterations, and an epoch 2.
     n_epochs : int, default=10
         Most passes over the samples in `fit`.
     tol : float, default=1e-3
@@ -440,7 +441,9 @@ class SOMF(
             return min(self.batch_size, n_samples)
         return auto_batch_size(
             n_samples,
+            self.n_features_in_,
             self.n_components_,
+            self.n_epochs,
             sparse_codes=self.code_l1_ratio > 0,
             nonnegative=bool(self.positive_code and self.positive_dict),
         )

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
-from somf.kernels.coding import coordinate_descent, ridge_codes
+from somf.kernels.coding import ridge_codes, solve_codes
 from somf.kernels.projection import enet_norm, project_rows
 from somf.threads import Team
 
@@ -71,7 +71,7 @@ class CodePenalty:
         else:
 
             def descend(start: int, stop: int) -> None:
-                coordinate_descent(
+                solve_codes(
                     G,
                     beta,
                     energy,

@@ -6,7 +6,7 @@ import reference
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from somf.kernels.coding import _solve_active, coordinate_descent
+from somf.kernels.coding import _solve_active, solve_codes
 from somf.problem import CodePenalty
 from somf.threads import Team
 
@@ -174,7 +174,7 @@ def test_descent_leaves_other_samples_alone():
     X, D = rng.standard_normal((5, 20)), rng.standard_normal((20, 6))
     codes = np.full((5, 6), 7.0)
     arguments = (D.T @ D)[None], X @ D, np.sum(X**2, axis=1), codes
-    coordinate_descent(*arguments, 0.5, 0.0, False, 0.0, 1000, 1, 3)
+    solve_codes(*arguments, 0.5, 0.0, False, 0.0, 1000, 1, 3)
     assert np.all(codes[[0, 3, 4]] == 7)
     assert np.all(codes[1:3] != 7)
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from somf.kernels._jit import kernel
+from somf.kernels.homotopy import follow_path, new_room
 
 _PRUNING = 4  # sweeps that thin out the active set before it is solved for
+_LONGEST = 256  # active atoms up to which a path is followed
+_FEW = 64  # atoms whose system costs about as much as a few sweeps
+LOOSE = 1e-3  # gap of non-negative codes beyond which a few sweeps are faster
 _MOST_SOLVES = 20  # in an ill-conditioned problem rounding may undo each solution
 
 
@@ -159,80 +163,98 @@ def _correlation_left(a, beta, G, c):
 
 
 @kernel
-def coordinate_descent(
-    G, beta, energy, codes, l1, l2, positive, tol, max_sweeps, start, stop
-):
+def _descend(a, c, G, beta, energy, l1, l2, positive, tol, max_sweeps, room):
+    """Overwrite a and c = β − Ga with the minimiser.
+
+    A sweep over all coordinates finds the active ones; those are then solved for alone,
+    by a linear system if they are few and by more sweeps if not.
+    """
+    active, L, target = room
+    goal = tol * 0.5 * energy
+    rounding = np.finfo(a.dtype).eps ** 2 * energy
+    sweeps = 0
+    solves = 0
+    while sweeps < max_sweeps:
+        full = 0.0
+        n_active = 0
+        for j in range(a.size):
+            if a[j] != 0 or c[j] > l1 or (c[j] < -l1 and not positive):
+                full += _update(j, a, c, G, l1, l2, positive)
+                if a[j] != 0:
+                    active[n_active] = j
+                    n_active += 1
+        sweeps += 1
+        if full <= rounding:
+            return
+        if tol > 0:
+            gap = _duality_gap(a, c, beta, energy, l1, l2, positive)
+            if gap <= goal or (np.isinf(gap) and full <= 0.1 * goal):
+                return
+        for _ in range(_PRUNING):
+            for m in range(n_active):
+                _update(active[m], a, c, G, l1, l2, positive)
+        sweeps += _PRUNING
+        n_active = _compress(a, active, n_active)
+        if n_active <= target.size and solves < _MOST_SOLVES:
+            solves += 1
+            before = n_active + 1
+            while 0 < n_active < before:  # again as long as signs change
+                before = n_active
+                n_active = _solve_active(
+                    a, beta, G, l1, l2, active, n_active, L, target
+                )
+            _correlation_left(a, beta, G, c)
+            continue
+        while sweeps < max_sweeps:
+            decrease = 0.0
+            for m in range(n_active):
+                decrease += _update(active[m], a, c, G, l1, l2, positive)
+            sweeps += 1
+            if decrease <= 0.01 * full or decrease <= 0.01 * goal:
+                break
+
+
+@kernel
+def solve_codes(G, beta, energy, codes, l1, l2, positive, tol, max_sweeps, start, stop):
     """Overwrite codes[start:stop], the starting points, with the minimisers.
 
     G        (1 or n, k, k)   shared, or one for each sample
     beta     (n, k)
     energy   (n,)             |x|² as seen by the estimator of (G, β)
 
-    A sweep over all coordinates finds the active ones; those are then solved for alone,
-    by a linear system if they are few and by more sweeps if not. The duality gap after
-    a full sweep, against tol·½|x|², decides the end, or a sweep that changes nothing
-    beyond rounding (the only criterion if tol is 0).
+    From zero, the path of solutions leads there; from elsewhere, or where it did not
+    arrive, coordinate descent does. The duality gap, against tol·½|x|², decides the
+    end, or a sweep that changes nothing beyond rounding (the only criterion if tol
+    is 0).
     """
     k = beta.shape[1]
-    few = min(k, 64)  # a system of 64 costs about as much as a few sweeps
+    few = min(k, _FEW)
     zero = codes.dtype.type(0)
     l1 = zero + l1
     l2 = zero + l2
-    eps = np.finfo(codes.dtype).eps
+    has_path = not positive or tol < LOOSE
     c = np.empty(k, codes.dtype)
-    active = np.empty(k, np.intp)
-    L = np.empty((few, few), codes.dtype)
-    target = np.empty(few, codes.dtype)
+    way = new_room(k, min(k, _LONGEST), codes)
+    room = (
+        np.empty(k, np.intp),
+        np.empty((few, few), codes.dtype),
+        np.empty(few, codes.dtype),
+    )
     for n in range(start, stop):
         gram = G[n if G.shape[0] > 1 else 0]
-        a = codes[n]
+        a, b, square = codes[n], beta[n], energy[n]
         if positive:
             for j in range(k):
                 a[j] = max(a[j], zero)
-        _correlation_left(a, beta[n], gram, c)
-        goal = tol * 0.5 * energy[n]
-        rounding = eps * eps * energy[n]
-        sweeps = 0
-        solves = 0
-        while sweeps < max_sweeps:
-            decrease = 0.0
-            n_active = 0
-            for j in range(k):
-                if a[j] != 0 or c[j] > l1 or (c[j] < -l1 and not positive):
-                    decrease += _update(j, a, c, gram, l1, l2, positive)
-                    if a[j] != 0:
-                        active[n_active] = j
-                        n_active += 1
-            sweeps += 1
-            if decrease <= rounding:
-                break
-            if tol > 0:
-                gap = _duality_gap(a, c, beta[n], energy[n], l1, l2, positive)
-                if gap <= goal or (np.isinf(gap) and decrease <= 0.1 * goal):
-                    break
-            for _ in range(_PRUNING):
-                for m in range(n_active):
-                    _update(active[m], a, c, gram, l1, l2, positive)
-            sweeps += _PRUNING
-            n_active = _compress(a, active, n_active)
-            if n_active <= few and solves < _MOST_SOLVES:
-                solves += 1
-                before = n_active + 1
-                while 0 < n_active < before:  # again as long as signs change
-                    before = n_active
-                    n_active = _solve_active(
-                        a, beta[n], gram, l1, l2, active, n_active, L, target
-                    )
-                _correlation_left(a, beta[n], gram, c)
+        if has_path and not a.any():
+            c[:] = b
+            follow_path(a, c, gram, l1, l2, positive, way)
+            gap = _duality_gap(a, c, b, square, l1, l2, positive)
+            if tol > 0 and gap <= tol * 0.5 * square:
                 continue
-            full = decrease
-            while sweeps < max_sweeps:
-                decrease = 0.0
-                for m in range(n_active):
-                    decrease += _update(active[m], a, c, gram, l1, l2, positive)
-                sweeps += 1
-                if decrease <= 0.01 * full or decrease <= 0.01 * goal:
-                    break
+        else:
+            _correlation_left(a, b, gram, c)
+        _descend(a, c, gram, b, square, l1, l2, positive, tol, max_sweeps, room)
 
 
 @kernel

@@ -17,6 +17,8 @@ FAST_STEPS = 1000
 
 MOST_AUTO = 12.0  # beyond, the codes are no longer what an iteration spends time on
 
+LEAST_STEPS = 32  # iterations that a run should have
+
 LOOSE = 100.0  # non-negative codes may have this many times the gap for LOOSE_STEPS
 LOOSE_STEPS = 100
 
@@ -72,16 +74,28 @@ def looseness(t: int) -> float:
 
 
 def auto_batch_size(
-    n_samples: int, n_components: int, sparse_codes: bool, nonnegative: bool
+    n_samples: int,
+    n_features: int,
+    n_components: int,
+    n_epochs: int,
+    sparse_codes: bool,
+    nonnegative: bool,
 ) -> int:
     """Samples of a batch such that a pass over the atoms is a small part of its time.
 
-    Sparse codes cost less, so there may be more of them. Non-negative factors take the
-    most iterations, and batches half as large as dense codes. An epoch has eight
-    iterations at least, unless batches would then be smaller than the dictionary.
+    The pass takes a quarter of the time of 400 dense codes, whatever the number of
+    atoms. Sparse codes cost less, the less the more atoms there are, but for what they
+    cost when features are few. Non-negative factors take the most iterations. A run has
+    LEAST_STEPS, unless batches would then be smaller than the dictionary.
     """
-    usual = 200 if nonnegative else 800 if sparse_codes else 400
-    return max(1, min(usual, n_samples, max(n_components, n_samples // 8)))
+    if nonnegative:
+        usual = 200
+    elif sparse_codes:
+        usual = max(200, int(12 * n_components / (1 + 25 * n_components / n_features)))
+    else:
+        usual = 400
+    most = n_samples * min(n_epochs, LEAST_STEPS // 2) // LEAST_STEPS
+    return max(1, min(usual, n_samples, max(n_components, most)))
 
 
 REDUCTIONS: dict[str, Callable[[float, float], float]] = {
