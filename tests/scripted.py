@@ -55,7 +55,7 @@ def make_problem(alpha, code_l1_ratio, dict_l1_ratio, positive_code, positive_di
 def run_scripted(X, atoms, draws, problem, n_threads=2, code_tol=0, **settings):
     """Run the solver over the draws; returns the final state and all codes."""
     masks = ScriptedMasks(X.shape[1]).script(draws)
-    state = State.start(atoms, problem.constraint, ScriptedOrders(draws), masks)
+    state = State.start(atoms.copy(), problem.constraint, ScriptedOrders(draws), masks)
     schedule = settings.pop("schedule", Schedule("paper"))
     settings = Settings(
         schedule=schedule,

@@ -128,25 +128,25 @@ class AtomConstraint:
     def project(self, atoms: Array, radius: float = 1.0) -> Array:
         """Return the rows of `atoms`, each projected on the ball of that radius."""
         projected = np.array(atoms, order="C")
-        project_rows(
-            projected,
-            float(self.l1_ratio),
-            float(self.l2_ratio),
-            float(radius),
-            self.positive,
-        )
+        self._project_in_place(projected, radius)
         return projected
+
+    def _project_in_place(self, atoms: Array, radius: float = 1.0) -> None:
+        l1, l2 = float(self.l1_ratio), float(self.l2_ratio)
+        project_rows(atoms, l1, l2, float(radius), self.positive)
 
     def rescale(self, atoms: Array) -> Array:
         """Return the rows of `atoms` (n, p) scaled to norm 1; zero rows stay zero."""
-        atoms = np.maximum(atoms, 0) if self.positive else np.array(atoms)
-        top = np.abs(atoms).max(axis=1, keepdims=True, initial=0)
-        atoms = np.divide(atoms, top, out=np.zeros_like(atoms), where=top > 0)
-        size = self.l1_ratio * np.abs(atoms).sum(axis=1, dtype=np.float64)
-        square = np.einsum("ij,ij->i", atoms, atoms, dtype=np.float64)
-        root = size + np.sqrt(size**2 + 2 * self.l2_ratio * square)
-        scale = np.divide(2.0, root, out=np.zeros_like(root), where=root > 0)
-        return np.asarray(self.project(atoms * scale[:, None].astype(atoms.dtype)))
+        atoms = np.maximum(atoms, 0) if self.positive else np.array(atoms, order="C")
+        for d in atoms:  # one by one: temporary copies of all would be noticed
+            top = np.abs(d).max(initial=0)
+            if top > 0:
+                d /= top
+                size = self.l1_ratio * np.abs(d).sum(dtype=np.float64)
+                square = np.einsum("i,i->", d, d, dtype=np.float64)
+                d *= 2 / (size + np.sqrt(size**2 + 2 * self.l2_ratio * square))
+        self._project_in_place(atoms)
+        return atoms
 
 
 @dataclass(frozen=True)

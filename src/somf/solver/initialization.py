@@ -12,6 +12,8 @@ from somf.sources.base import SampleSource
 
 Array = NDArray[Any]
 
+CHUNK = 16  # samples that are read at a time
+
 
 def initial_atoms(
     dict_init: str | Array,
@@ -28,14 +30,19 @@ def initial_atoms(
     n_samples, n_features = source.shape
     if not isinstance(dict_init, str):
         return constraint.project(np.array(dict_init, dtype=source.dtype))
-    noise = rng.standard_normal((n_components, n_features)).astype(source.dtype)
-    atoms = constraint.rescale(noise)
+    atoms = np.zeros((n_components, n_features), source.dtype)
     if dict_init == "samples":
         n_chosen = min(n_components, n_samples)
         chosen = np.sort(rng.choice(n_samples, n_chosen, replace=False))
-        samples = constraint.rescale(source.read(chosen))
-        usable = np.flatnonzero(samples.any(axis=1))
-        atoms[usable] = samples[usable]
+        for start in range(0, n_chosen, CHUNK):
+            some = slice(start, min(start + CHUNK, n_chosen))
+            atoms[some] = constraint.rescale(source.read(chosen[some]))
+    for atom in atoms:
+        if not atom.any():
+            noise = rng.standard_normal((1, n_features)).astype(source.dtype)
+            if constraint.positive:
+                noise = np.abs(noise)
+            atom[:] = constraint.rescale(noise)[0]
     return atoms
 
 

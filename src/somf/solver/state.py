@@ -57,9 +57,9 @@ class State:
         rng: np.random.Generator,
         masks: MaskSampler,
     ) -> State:
-        """Start from feasible `atoms` (k, p), with no sample seen."""
+        """Start from feasible `atoms` (k, p), which are the state's from now on."""
         k = len(atoms)
-        D = np.array(atoms, order="C")
+        D = np.ascontiguousarray(atoms)
         return cls(
             D=D,
             B=np.zeros_like(D),
