@@ -20,7 +20,7 @@ class Dataset:
     dict_l1_ratio = 0.0
     positive_code = False
     positive_dict = False
-    budget = 10.0  # seconds of a solver, unless an experiment says otherwise
+    budget = 5.0  # seconds of a solver, unless an experiment says otherwise
     small_budget = 1.5
 
     def __init__(self, small=False):

@@ -58,6 +58,7 @@ class RealFMRI(FMRI):
 
     name = "fmri-real"
     alpha = 1e-4
+    budget = 3.0
     fwhm = 6.0
 
     def files(self):

@@ -21,7 +21,7 @@ class Hyperspectral(Dataset):
     alpha = 0.25  # about 5 % of the codes are not zero
     n_train, n_test = 6000, 400
     n_bands = 200
-    budget = 20.0
+    budget = 3.0
     prepare = {"center": True, "scale": True}
 
     def __init__(self, small=False):
@@ -56,6 +56,7 @@ class HyperspectralNMF(Hyperspectral):
 
     name = "hyperspectral-nmf"
     alpha = 1e-3
+    budget = 6.0
     positive_code = True
     positive_dict = True
     prepare = {"center": False, "scale": False}
@@ -73,6 +74,7 @@ class Hyperspectral256(Hyperspectral):
 
     name = "hyperspectral-256"
     k = 256
+    budget = 4.0
 
 
 class HyperspectralNMF256(HyperspectralNMF):

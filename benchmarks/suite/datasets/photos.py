@@ -18,6 +18,7 @@ class Photos(Dataset):
     alpha = 0.2  # about 5 % of the codes are not zero
     size = 24
     n_train, n_test = 50_000, 2000
+    budget = 2.0
 
     def __init__(self, small=False):
         super().__init__(small)
