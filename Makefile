@@ -37,7 +37,10 @@ bench-small: $(VENV)/.installed-bench  ## small races against other packages
 		--dataset hyperspectral --dataset photos --dataset fmri-simulated
 
 bench: $(VENV)/.installed-bench  ## races against other packages, an hour and more
-	$(BIN)/python -m benchmarks.suite run peers --seeds 5
+	$(BIN)/python -m benchmarks.suite run peers --seeds 5 \
+		--dataset hyperspectral --dataset hyperspectral-256 \
+		--dataset hyperspectral-nmf --dataset photos \
+		--dataset fmri-simulated --dataset fmri-real
 
 clean:  ## remove the environment, caches and build products
 	rm -rf $(VENV) build dist .coverage htmlcov

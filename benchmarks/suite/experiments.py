@@ -235,8 +235,13 @@ EXPERIMENTS = {
         Atoms(
             "atoms",
             "Atoms at equal time budget",
-            (Ours(), OMF, OMF_PAPER, Spams(budget_factor=1)),
-            ("hyperspectral", "photos"),
+            (
+                Ours(),
+                OMF,
+                papers("omf paper weights", reduction=1),
+                Spams(budget_factor=1),
+            ),
+            ("hyperspectral", "hyperspectral-nmf", "photos"),
         ),
         Experiment(
             "precision",

@@ -19,9 +19,8 @@ from benchmarks.suite.objective import Objective
 RESULTS = Path(__file__).parent.parent / "results"
 RATIO = 1.3  # between two points of time
 FIRST = 0.02  # seconds
-REST = (
-    0.1  # seconds: threads of BLAS hold a core for a while after the judge's products
-)
+# Seconds after a look: the judge's BLAS threads hold a core for a while.
+REST = 0.05
 LONGEST_GAP = 20.0  # seconds: late points are evenly spaced
 PACKAGES = (
     "somf",

@@ -98,7 +98,8 @@ def _remove(place, n_active, room):
 def _find_rates(G, n_active, room):
     """While λ falls by 1, codes grow by w = K·signs, and c falls by v = Gw.
 
-    On active atoms v lacks l2·w: nobody asks for c there before their code is zero.
+    On active atoms v lacks l2·w, and c is β − Ga, not β − Ha: nobody asks for it there
+    before their code is zero.
     """
     active, w, v = room.active, room.w, room.v
     w[:n_active] = 0
@@ -163,8 +164,8 @@ def _next_exit(a, n_active, room):
 def follow_path(a, c, G, l1, l2, positive, room):
     """Overwrite a, zero on entry, with the code at penalty l1, or one on the way to it.
 
-    c is β on entry, and used up. The way ends early if all the room is taken. An atom
-    that depends on the active ones, to rounding, is left out.
+    c is β on entry, and becomes β − Ga. The way ends early if all the room is taken. An
+    atom that depends on the active ones, to rounding, is left out.
     """
     active, w, v, barrier = room.active, room.w, room.v, room.barrier
     closed = c.dtype.type(-np.inf)
