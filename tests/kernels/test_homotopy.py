@@ -57,7 +57,7 @@ def test_path_ends_at_the_solution(kind, correlation, seed):
 
 
 def test_atoms_leave_on_the_way():
-    """What the name of the tests above promises: otherwise they would miss half."""
+    """So that the tests above have seen atoms leave, and not only enter."""
     n_left = 0
     for seed in range(10):
         G, beta = make_problem(40, 60, 1.0, seed)
