@@ -116,10 +116,10 @@ class SOMF(
         Observe features in blocks of this many neighbours: 16 or more read memory and
         disks in whole lines.
     batch_size : int or "auto", default="auto"
-        Samples in a mini-batch of `fit`; about n_components or more. "auto" is 400 for
-        dense codes, 200 if codes and atoms are non-negative, and up to 12 times
-        n_components for sparse codes, or less for few samples: a run of `n_epochs` has
-        32 iterations, and an epoch 2.
+        Samples in a mini-batch of `fit`; about n_components or more. "auto" is 200 for
+        dense codes and non-negative factors, and up to 12 times n_components for
+        sparse codes, or less for few samples: a run of `n_epochs` has 32 iterations,
+        and an epoch 2.
     n_epochs : int, default=10
         Most passes over the samples in `fit`.
     tol : float, default=1e-3

@@ -155,7 +155,7 @@ def test_codes_are_loose_at_first_and_exact_in_the_end():
         ((100_000, 100_000), 100, 10, True, False, 1170),
         ((100_000, 1000), 100, 10, True, False, 342),  # few features: codes take over
         ((100_000, 100), 100, 10, True, False, 200),
-        ((100_000, 1000), 50, 10, False, False, 400),
+        ((100_000, 100_000), 50, 10, False, False, 200),
         ((100_000, 1000), 50, 10, True, True, 200),
         ((3200, 1000), 50, 1, False, False, 100),  # 32 iterations in all
         ((3200, 100_000), 300, 100, True, False, 1600),  # two in an epoch

@@ -83,17 +83,14 @@ def auto_batch_size(
 ) -> int:
     """Samples of a batch such that a pass over the atoms is a small part of its time.
 
-    The pass takes a quarter of the time of 400 dense codes, whatever the number of
-    atoms. Sparse codes cost less, the less the more atoms there are, but for what they
-    cost when features are few. Non-negative factors take the most iterations. A run has
+    The pass takes as long as 200 dense codes, whatever the number of atoms. Sparse
+    codes cost less, the less the more atoms there are, but for what they cost when
+    features are few. Non-negative factors take the most iterations. A run has
     LEAST_STEPS, unless batches would then be smaller than the dictionary.
     """
-    if nonnegative:
-        usual = 200
-    elif sparse_codes:
+    usual = 200
+    if sparse_codes and not nonnegative:
         usual = max(200, int(12 * n_components / (1 + 25 * n_components / n_features)))
-    else:
-        usual = 400
     most = n_samples * min(n_epochs, LEAST_STEPS // 2) // LEAST_STEPS
     return max(1, min(usual, n_samples, max(n_components, most)))
 
