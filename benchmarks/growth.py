@@ -17,45 +17,24 @@ import argparse
 import json
 import subprocess
 import sys
-import time
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
-from benchmarks.iteration import demand, make_maps
+from benchmarks.iteration import (
+    BATCH,
+    Bare,
+    demand,
+    make_maps,
+    print_times,
+    run_in_turns,
+)
 from somf import SOMF
 
-BATCH = 200
 MB = 2**20
-
-
-def measure(function):
-    start = time.perf_counter()
-    function()
-    return 1e3 * (time.perf_counter() - start)
 
 
 def median(times):
     return float(np.median(times[len(times) // 3 :]))
-
-
-def steps_in_turns(models, X, n_steps, others=()):
-    """Milliseconds of steps and of their dictionary update, for every model.
-
-    `others` are functions that return milliseconds, and take their turn as well.
-    """
-    extra = [[] for _ in others]
-    n_batches = len(X) // BATCH
-    for step in range(n_steps):
-        batch = X[step % n_batches * BATCH :][:BATCH]
-        for model in models:
-            model.partial_fit(batch)
-        for times, other in zip(extra, others, strict=True):
-            times.append(other())
-        time.sleep(0.1)  # BLAS threads hold a core for a while after work
-    steps = [1e3 * np.diff(m.trace_["time"], prepend=0) for m in models]
-    updates = [1e3 * m.trace_["seconds_dictionary"] for m in models]
-    return [*map(median, steps)], [*map(median, updates)], [*map(median, extra)]
 
 
 def bench_pass(n_steps):
@@ -63,8 +42,8 @@ def bench_pass(n_steps):
     print(f"\n== every feature: p = {p}, k = {k}, ridge codes, l1 ball, batches of 200")
     rng = np.random.default_rng(0)
     X = make_maps(3 * BATCH, p, k, rng)
-    models = [
-        SOMF.sparse_components(
+    models = {
+        name: SOMF.sparse_components(
             k,
             reduction=1,
             alpha=1e-4,
@@ -73,24 +52,22 @@ def bench_pass(n_steps):
             n_threads=n_threads,
             random_state=0,
         )
-        for estimator, n_threads in (("masked", 2), ("masked", 1), ("exact", 2))
-    ]
-    D = rng.standard_normal((k, p), dtype=np.float32)
-    C = rng.standard_normal((k, k), dtype=np.float32)
-    out = np.empty_like(D)
-
-    def product(left, right, out=None):
-        with threadpool_limits(2, "blas"):
-            return measure(lambda: np.matmul(left, right, out=out))
-
-    bare = (lambda: product(C, D, out), lambda: product(D, D.T))
-    steps, updates, (residual, gram) = steps_in_turns(models, X, n_steps, bare)
-    print(f"bare products (ms): C D {residual:.1f}, Gram {gram:.1f}")
-    print(f"pass {updates[0]:.1f} ms, with the Gram matrix {updates[2]:.1f} ms")
-    demand("pass and Gram matrix / products", updates[2] / (residual + gram), 2.5)
-    demand("pass / product C D", updates[0] / residual, 2.5)
-    print(f"step {steps[0]:.1f} ms on two threads, {steps[1]:.1f} ms on one")
-    demand("step, two threads / one", steps[0] / steps[1], 0.65)
+        for name, estimator, n_threads in (
+            ("two threads", "masked", 2),
+            ("one thread", "masked", 1),
+            ("with Gram", "exact", 2),
+        )
+    }
+    bare = Bare(X, k, 1, 2, rng)
+    times, alone = run_in_turns(X, models, bare, n_steps)
+    print_times(times, alone)
+    update = times["with Gram"]["dictionary"]
+    demand(
+        "pass and Gram matrix / products", update / (alone["C D"] + alone["gram"]), 2.5
+    )
+    demand("pass / product C D", times["two threads"]["dictionary"] / alone["C D"], 2.5)
+    ratio = times["two threads"]["step"] / times["one thread"]["step"]
+    demand("step, two threads / one", ratio, 0.65)
 
 
 def bench_features(n_steps):
@@ -151,57 +128,40 @@ print(peak() - before)
 """
 
 
-def documented(n, p, k, b, reduction, n_threads, aggregation, whole_pass, per_sample):
+def documented(n, p, k, b, n_threads, parameters):
     """Bytes by the table of docs/how-it-works.md, float32."""
-    q = p if reduction == 1 else p / reduction
+    reduction = parameters["reduction"]
+    q = p / reduction
+    averaged = parameters.get("code_estimator") == "averaged"
+    masked = parameters.get("aggregation") == "masked"
+    all_updated = not (averaged or masked or "dict_update" in parameters)
     numbers = 2 * p * k + 2 * k * k
     if reduction > 1:
-        numbers += (b + k) * q + (0 if whole_pass else 2 * k * q)
-    rows = 16 if k <= 128 else 64
-    numbers += rows * (p if whole_pass else q)
+        numbers += (b + k) * q + (0 if all_updated else 2 * k * q)
+    numbers += (16 if k <= 128 else 64) * (p if all_updated else q)
     numbers += 4096 * (b + k) * n_threads
-    numbers += n * per_sample
-    return 4 * numbers + 8 * (2 * p + n) + (8 * p if aggregation == "masked" else 0)
+    numbers += n * (k * k + 2 * k) if averaged else 0
+    return 4 * numbers + 8 * (2 * p + n) + (8 * p if masked else 0)
 
 
 def bench_memory(n_steps):
     n, p, k, b, n_threads = 1000, 200_000, 100, 200, 2
     print(f"\n== memory: n = {n}, p = {p}, k = {k}, batches of {b}")
-    cases = {
-        "default": (1, "async", True, 0, {}),
-        "1 feature in 12, all updated": (12, "async", True, 0, {"reduction": 12}),
-        "1 in 12, the paper's": (
-            12,
-            "async",
-            False,
-            0,
-            {"reduction": 12, "dict_update": "observed"},
-        ),
-        "1 in 12, masked": (
-            12,
-            "masked",
-            False,
-            0,
-            {"reduction": 12, "aggregation": "masked"},
-        ),
-        "1 in 12, averaged": (
-            12,
-            "async",
-            False,
-            k * k + 2 * k,
-            {"reduction": 12, "code_estimator": "averaged"},
-        ),
-    }
-    for name, (r, aggregation, whole_pass, per_sample, parameters) in cases.items():
-        common = {"n_epochs": 1, "batch_size": b, "n_threads": 2, "random_state": 0}
-        if name == "default":
-            common["reduction"] = 1
+    common = {"n_epochs": 1, "batch_size": b, "n_threads": n_threads, "random_state": 0}
+    for parameters in (
+        {"reduction": 1},
+        {"reduction": 12},
+        {"reduction": 12, "dict_update": "observed"},
+        {"reduction": 12, "aggregation": "masked"},
+        {"reduction": 12, "code_estimator": "averaged"},
+    ):
         argument = json.dumps([n, p, k, common | parameters])
         run = [sys.executable, "-c", PEAK, argument]
         result = subprocess.run(run, capture_output=True, text=True, check=True)
         used = int(result.stdout)
-        told = documented(n, p, k, b, r, n_threads, aggregation, whole_pass, per_sample)
-        print(f"{name}: {used / MB:.0f} MB used, {told / MB:.0f} MB by the table")
+        told = documented(n, p, k, b, n_threads, parameters)
+        words = ", ".join(f"{name}={value}" for name, value in parameters.items())
+        print(f"{words}: {used / MB:.0f} MB used, {told / MB:.0f} MB by the table")
         demand("used / told", used / told, 1.1)
 
 

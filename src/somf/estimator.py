@@ -439,13 +439,14 @@ class SOMF(
     def _batch_size(self, n_samples: int) -> int:
         if not isinstance(self.batch_size, str):
             return min(self.batch_size, n_samples)
+        # Codes of non-negative factors are denser, and take more iterations.
+        nonnegative = self.positive_code and self.positive_dict
         return auto_batch_size(
             n_samples,
             self.n_features_in_,
             self.n_components_,
             self.n_epochs,
-            sparse_codes=self.code_l1_ratio > 0,
-            nonnegative=bool(self.positive_code and self.positive_dict),
+            sparse_codes=self.code_l1_ratio > 0 and not nonnegative,
         )
 
     def _updated_features(self) -> str:

@@ -150,22 +150,19 @@ def test_codes_are_loose_at_first_and_exact_in_the_end():
 
 
 @pytest.mark.parametrize(
-    ("shape", "n_components", "n_epochs", "sparse", "nonnegative", "expected"),
+    ("shape", "n_components", "n_epochs", "sparse", "expected"),
     [
-        ((100_000, 100_000), 100, 10, True, False, 1170),
-        ((100_000, 1000), 100, 10, True, False, 342),  # few features: codes take over
-        ((100_000, 100), 100, 10, True, False, 200),
-        ((100_000, 100_000), 50, 10, False, False, 200),
-        ((100_000, 1000), 50, 10, True, True, 200),
-        ((3200, 1000), 50, 1, False, False, 100),  # 32 iterations in all
-        ((3200, 100_000), 300, 100, True, False, 1600),  # two in an epoch
-        ((1600, 1000), 300, 1, True, False, 300),  # but not fewer samples than atoms
-        ((20, 100), 50, 10, True, False, 20),
-        ((1, 1), 1, 1, False, False, 1),
+        ((100_000, 100_000), 100, 10, True, 1170),
+        ((100_000, 1000), 100, 10, True, 342),  # few features: codes take over
+        ((100_000, 100), 100, 10, True, 200),
+        ((100_000, 100_000), 50, 10, False, 200),
+        ((3200, 1000), 50, 1, False, 100),  # 32 iterations in all
+        ((3200, 100_000), 300, 100, True, 1600),  # two in an epoch
+        ((1600, 1000), 300, 1, True, 300),  # but not fewer samples than atoms
+        ((20, 100), 50, 10, True, 20),
+        ((1, 1), 1, 1, False, 1),
     ],
 )
-def test_automatic_batch_size(
-    shape, n_components, n_epochs, sparse, nonnegative, expected
-):
-    size = auto_batch_size(*shape, n_components, n_epochs, sparse, nonnegative)
+def test_automatic_batch_size(shape, n_components, n_epochs, sparse, expected):
+    size = auto_batch_size(*shape, n_components, n_epochs, sparse)
     assert size == expected

@@ -10,7 +10,7 @@ from somf.kernels.homotopy import follow_path, new_room
 _PRUNING = 4  # sweeps that thin out the active set before it is solved for
 _LONGEST = 256  # active atoms up to which a path is followed
 _FEW = 64  # atoms whose system costs about as much as a few sweeps
-LOOSE = 1e-3  # gap of non-negative codes beyond which a few sweeps are faster
+_LOOSE = 1e-3  # gap of non-negative codes beyond which a few sweeps are faster
 _MOST_SOLVES = 20  # in an ill-conditioned problem rounding may undo each solution
 
 
@@ -232,7 +232,7 @@ def solve_codes(G, beta, energy, codes, l1, l2, positive, tol, max_sweeps, start
     zero = codes.dtype.type(0)
     l1 = zero + l1
     l2 = zero + l2
-    has_path = not positive or tol < LOOSE
+    has_path = not positive or tol < _LOOSE
     c = np.empty(k, codes.dtype)
     way = new_room(k, min(k, _LONGEST), codes)
     room = (
