@@ -280,6 +280,11 @@ EXPERIMENTS = {
             (Ours(), OMF_PAPER, *(SGD(c) for c in STEPS)),
         ),
         Experiment(
+            "quality",
+            "Where equal budgets end: give --budget the time of 20 epochs of SPAMS",
+            (Ours(), Spams(budget_factor=1)),
+        ),
+        Experiment(
             "spams",
             "SPAMS in pieces against SPAMS in whole runs",
             (Spams(), SpamsWhole(budget_factor=4.0), Spams(400), Spams(512)),
