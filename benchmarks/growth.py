@@ -28,7 +28,7 @@ from benchmarks.iteration import (
     print_times,
     run_in_turns,
 )
-from somf import SOMF
+from somf import SOMF, plan
 
 MB = 2**20
 
@@ -128,22 +128,6 @@ print(peak() - before)
 """
 
 
-def documented(n, p, k, b, n_threads, parameters):
-    """Bytes by the table of docs/how-it-works.md, float32."""
-    reduction = parameters["reduction"]
-    q = p / reduction
-    averaged = parameters.get("code_estimator") == "averaged"
-    masked = parameters.get("aggregation") == "masked"
-    all_updated = not (averaged or masked or "dict_update" in parameters)
-    numbers = 2 * p * k + 2 * k * k
-    if reduction > 1:
-        numbers += (b + k) * q + (0 if all_updated else 2 * k * q)
-    numbers += (16 if k <= 128 else 64) * (p if all_updated else q)
-    numbers += 4096 * (b + k) * n_threads
-    numbers += n * (k * k + 2 * k) if averaged else 0
-    return 4 * numbers + 8 * (2 * p + n) + (8 * p if masked else 0)
-
-
 def bench_memory(n_steps):
     n, p, k, b, n_threads = 1000, 200_000, 100, 200, 2
     print(f"\n== memory: n = {n}, p = {p}, k = {k}, batches of {b}")
@@ -159,7 +143,8 @@ def bench_memory(n_steps):
         run = [sys.executable, "-c", PEAK, argument]
         result = subprocess.run(run, capture_output=True, text=True, check=True)
         used = int(result.stdout)
-        told = documented(n, p, k, b, n_threads, parameters)
+        X = np.broadcast_to(np.float32(0), (n, p))  # its shape is all that counts
+        told = plan(X, SOMF(k, **(common | parameters)), seconds=0).memory_bytes
         words = ", ".join(f"{name}={value}" for name, value in parameters.items())
         print(f"{words}: {used / MB:.0f} MB used, {told / MB:.0f} MB by the table")
         demand("used / told", used / told, 1.1)

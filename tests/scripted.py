@@ -11,22 +11,8 @@ from somf.sources.base import Batch
 from somf.threads import Team
 
 
-class ScriptedMasks(MaskSampler):
-    """Hands out given masks."""
-
-    def script(self, draws):
-        self.upcoming = [features for _, features, _ in draws]
-        return self
-
-    def draw(self, reduction, rng):
-        features = self.upcoming.pop(0)
-        return Mask(features, self.n_features, self.n_features / len(features))
-
-
 class ScriptedOrders:
     """Hands out given orders of the atoms, in place of a random generator."""
-
-    bit_generator = np.random.default_rng(0).bit_generator  # its state may be read
 
     def __init__(self, draws):
         self.upcoming = [orders[0] for _, _, orders in draws]
@@ -54,8 +40,10 @@ def make_problem(alpha, code_l1_ratio, dict_l1_ratio, positive_code, positive_di
 
 def run_scripted(X, atoms, draws, problem, n_threads=2, code_tol=0, **settings):
     """Run the solver over the draws; returns the final state and all codes."""
-    masks = ScriptedMasks(X.shape[1]).script(draws)
-    state = State.start(atoms.copy(), problem.constraint, ScriptedOrders(draws), masks)
+    n_features = X.shape[1]
+    rng, masks = np.random.default_rng(0), MaskSampler(n_features)
+    state = State.start(atoms.copy(), problem.constraint, rng, masks)
+    state.rng = ScriptedOrders(draws)
     schedule = settings.pop("schedule", Schedule("paper"))
     settings = Settings(
         schedule=schedule,
@@ -67,6 +55,7 @@ def run_scripted(X, atoms, draws, problem, n_threads=2, code_tol=0, **settings):
     codes = []
     with Team(n_threads) as team:
         solver = Factorization(problem, settings, state, team)
-        for rows, _, _ in draws:
-            codes.append(solver.step(Batch(X, rows, rows)).codes)
+        for rows, features, _ in draws:
+            mask = Mask(features, n_features, n_features / len(features))
+            codes.append(solver.step(Batch(X, rows, rows), mask).codes)
     return state, codes

@@ -407,7 +407,7 @@ def test_constraint_and_masks_may_change_between_batches():
     assert np.abs(model.components_).sum(axis=1).max() <= 1 + 1e-12
     D = model.components_
     np.testing.assert_allclose(model.state_.G, D @ D.T, atol=1e-12)
-    assert model.state_.masks.block == 5
+    assert model.state_.sampler.masks.block == 5
 
 
 def test_broken_source_is_named():

@@ -1,13 +1,21 @@
 """Masks are unbiased and fair; epochs visit every sample once."""
 
 import json
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from somf.sampling import KINDS, Mask, MaskSampler, SampleOrder, as_generator
+from somf.sampling import (
+    KINDS,
+    Mask,
+    MaskSampler,
+    SampleOrder,
+    Sampler,
+    as_generator,
+)
 
 kinds = st.sampled_from(sorted(KINDS))
 seeds = st.integers(0, 2**32 - 1)
@@ -192,6 +200,83 @@ def test_fewer_samples_than_a_batch():
     for _ in range(3):
         np.testing.assert_array_equal(order.draw(rng), [0, 1, 2])
         assert order.at_epoch_end
+
+
+CHUNKS = np.array([0, 4, 9, 10, 17, 20])
+
+
+def epoch(order, rng):
+    """Return the batches of an epoch."""
+    batches = [order.draw(rng)]
+    while not order.at_epoch_end:
+        batches.append(order.draw(rng))
+    return batches
+
+
+@given(st.integers(1, 25), st.integers(0, 25), st.booleans(), st.integers(0, 99))
+def test_chunked_epoch_visits_every_sample_once(batch_size, mix, shuffle, seed):
+    order = SampleOrder(20, batch_size, shuffle, CHUNKS, mix)
+    rng = np.random.default_rng(seed)
+    for _ in range(2):
+        batches = epoch(order, rng)
+        assert len(batches) == order.n_batches
+        assert all(np.all(np.diff(batch) > 0) for batch in batches)
+        visited = np.sort(np.concatenate(batches))
+        np.testing.assert_array_equal(visited, np.arange(20))
+
+
+@pytest.mark.parametrize("batch_size", [4, 5, 10, 20])
+def test_batches_of_whole_chunks(batch_size):
+    order, rng = SampleOrder(20, batch_size, True, CHUNKS), np.random.default_rng(0)
+    for _ in range(5):
+        for batch in epoch(order, rng):
+            for low, high in pairwise(CHUNKS):
+                here = np.count_nonzero((batch >= low) & (batch < high))
+                assert here in (0, high - low)
+            assert len(batch) > 0
+
+
+def test_chunks_longer_than_a_batch_are_used_up_before_the_next():
+    order, rng = SampleOrder(20, 2, True, CHUNKS), np.random.default_rng(0)
+    visited = np.concatenate(epoch(order, rng))
+    chunk = np.searchsorted(CHUNKS, visited, side="right")
+    changes = np.count_nonzero(np.diff(chunk))
+    assert changes <= len(CHUNKS) - 2 + order.n_batches  # sorted inside of a batch
+    assert len(np.unique(chunk[:2])) <= 2
+
+
+def test_mixed_chunks_stay_in_their_group():
+    """No more than `mix` samples and a chunk have to be kept at a time."""
+    chunks = np.arange(0, 101, 5)
+    order = SampleOrder(100, 4, True, chunks, mix=20)
+    rng = np.random.default_rng(0)
+    orders = set()
+    for _ in range(5):
+        visited = np.concatenate(epoch(order, rng))
+        orders.add(tuple(visited))
+        for start in range(0, 100, 20):
+            group = np.unique(visited[start : start + 20] // 5)
+            assert len(group) == 4
+    assert len(orders) == 5
+    first = order.order[:20]
+    assert len(np.unique(first[:5] // 5)) > 1  # chunks are mixed with one another
+
+
+def test_draws_ahead_do_not_move_the_sampler_that_is_saved():
+    sampler = Sampler(np.random.default_rng(0), MaskSampler(30), SampleOrder(20, 5))
+    ahead = sampler.copy()
+    draws = [ahead.draw(3) for _ in range(7)]
+    again = sampler.copy()
+    for draw in draws:
+        same = again.draw(3)
+        np.testing.assert_array_equal(draw.rows, same.rows)
+        np.testing.assert_array_equal(draw.mask.features, same.mask.features)
+        assert draw.ends_epoch == same.ends_epoch
+    assert [draw.ends_epoch for draw in draws] == [False] * 3 + [True] + [False] * 3
+    # What stands in a draw goes on with the next one.
+    after = draws[4].after.draw(3)
+    np.testing.assert_array_equal(after.rows, draws[5].rows)
+    np.testing.assert_array_equal(after.mask.features, draws[5].mask.features)
 
 
 def test_generator_from_a_seed():

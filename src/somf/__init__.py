@@ -5,8 +5,10 @@
 SOMF(alpha=0.1, n_components=20)
 """
 
+from somf.checkpoints import Interrupted
 from somf.estimator import SOMF
+from somf.planning import Plan, plan
 from somf.problem import alpha_max
 
 __version__ = "0.1.0"
-__all__ = ["SOMF", "alpha_max"]
+__all__ = ["SOMF", "Interrupted", "Plan", "alpha_max", "plan"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -12,12 +14,11 @@ from sklearn.base import (
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
 )
-from sklearn.utils.validation import (
-    check_is_fitted,
-    check_non_negative,
-    validate_data,
-)
+from sklearn.utils.validation import check_is_fitted
 
+from somf.checkpoints import Checkpoints, catch_signals, read_newest
+from somf.choices import Choices, choose, updated_features
+from somf.inputs import check_samples, requirements
 from somf.parameters import check_indices, check_parameters
 from somf.problem import AtomConstraint, CodePenalty, Problem
 from somf.progress import (
@@ -26,23 +27,18 @@ from somf.progress import (
     ProgressBar,
     with_callbacks,
 )
-from somf.sampling import MaskSampler, SampleOrder, as_generator
+from somf.reading import make_reader, sample_order
+from somf.sampling import MaskSampler, as_generator
 from somf.solver.evaluation import Evaluation
 from somf.solver.initialization import check_atoms, initial_atoms
 from somf.solver.iteration import Factorization, Settings
-from somf.solver.run import Run, StopRule, record_step
-from somf.solver.schedule import (
-    PAPER_U,
-    PAPER_V,
-    Schedule,
-    auto_batch_size,
-    auto_reduction,
-)
+from somf.solver.run import Progress, Run, StopRule, record_step
+from somf.solver.schedule import PAPER_U, PAPER_V, Schedule, auto_reduction
 from somf.solver.state import State
 from somf.solver.storage import read_model, write_model
 from somf.solver.trace import Trace
 from somf.solver.workspace import Workspace
-from somf.sources.base import ArraySource, Batch, SampleSource, read_batch
+from somf.sources.base import Batch, Source, read_batch
 from somf.threads import Team, resolve_n_threads
 
 Array = NDArray[Any]
@@ -112,9 +108,9 @@ class SOMF(
     mask : {"cycle", "bernoulli"}, default="cycle"
         Features are observed by turns in an order that is drawn anew for each turn, or
         each by a coin of its own.
-    mask_block : int, default=1
-        Observe features in blocks of this many neighbours: 16 or more read memory and
-        disks in whole lines.
+    mask_block : int or "auto", default="auto"
+        Observe features in blocks of this many neighbours. "auto" is 1, or a chunk of
+        features of data on disk of which only the observed features are read.
     batch_size : int or "auto", default="auto"
         Samples in a mini-batch of `fit`; about n_components or more. "auto" is 200 for
         dense codes and non-negative factors, and up to 12 times n_components for
@@ -145,6 +141,16 @@ class SOMF(
         Most sweeps of coordinate descent for a code.
     shuffle : bool, default=True
         Whether `fit` draws a new order of the samples for each epoch.
+    missing : {"error", "mask"}, default="error"
+        What NaN means: an error, or an entry that is not known and never observed. It
+        needs ``code_estimator="masked"``.
+    checkpoint : str or path, default=None
+        Folder for checkpoints of `fit`, from which :meth:`resume` continues after a
+        crash. With it, SIGINT and SIGTERM write one before they end the fit.
+    checkpoint_minutes : float, default=10.0
+        Minutes between checkpoints.
+    checkpoint_steps : int, default=None
+        Iterations between checkpoints, if that comes first.
     averages_folder : str or path, default=None
         Folder for the memory of "averaged" and "gram"; None keeps it in memory, or in
         the system's temporary folder if it is larger than half of the free memory.
@@ -204,7 +210,7 @@ class SOMF(
         aggregation: str = "async",
         dict_update: str = "auto",
         mask: str = "cycle",
-        mask_block: int = 1,
+        mask_block: int | str = "auto",
         batch_size: int | str = "auto",
         n_epochs: int = 10,
         tol: float = 1e-3,
@@ -217,6 +223,10 @@ class SOMF(
         code_tol: float = 1e-4,
         code_max_iter: int = 1000,
         shuffle: bool = True,
+        missing: str = "error",
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_minutes: float = 10.0,
+        checkpoint_steps: int | None = None,
         averages_folder: str | os.PathLike[str] | None = None,
         n_threads: int | None = None,
         progress: bool | str = "auto",
@@ -247,6 +257,10 @@ class SOMF(
         self.code_tol = code_tol
         self.code_max_iter = code_max_iter
         self.shuffle = shuffle
+        self.missing = missing
+        self.checkpoint = checkpoint
+        self.checkpoint_minutes = checkpoint_minutes
+        self.checkpoint_steps = checkpoint_steps
         self.averages_folder = averages_folder
         self.n_threads = n_threads
         self.progress = progress
@@ -296,8 +310,10 @@ class SOMF(
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features) or source of samples
+        X : array-like of shape (n_samples, n_features), sparse matrix, path or source
             A C-ordered float array or memory map is read in place, never copied.
+            Paths (.npy, .npz, .h5, .zarr, .nii), lists of paths, h5py, Zarr and Dask
+            arrays, and sources of :mod:`somf.sources` are read batch by batch.
         y : ignored
         X_val : like X, default=None
             Held-out samples that judge the run after each epoch.
@@ -309,48 +325,141 @@ class SOMF(
         before = self.__dict__.copy()
         try:
             check_parameters(self.get_params(deep=False))
-            source = self._check_samples(X, reset=True)
-            held_out = None if X_val is None else self._check_samples(X_val)
+            source = check_samples(self, X, reset=True)
+            held_out = self._held_out(X_val, source.feature_order)
             self._check_against(source)
+            checkpoints = self._checkpoints(fresh=True)
         except Exception:
             self._restore(before)
             raise
-        n_samples = source.shape[0]
         with Team(resolve_n_threads(self.n_threads)) as team:
-            self._start(source)
-            batch_size = self._batch_size(n_samples)
-            order = SampleOrder(n_samples, batch_size, bool(self.shuffle))
-            self.state_.order = order
-            solver = self._solver(team, idle_limit=min(20, max(3, order.n_batches)))
-            validate = None
-            if held_out is not None:
-                evaluation = self._evaluation(team)
-
-                def validate() -> float:
-                    return evaluation.objective(held_out)
-
-            tol = self.tol if self.reduction_schedule == "constant" else 0
-            rule = StopRule(self.n_epochs, tol, self.patience)
-            run = Run(solver, source, order, rule, self._trace, validate)
-            self._follow(run, X, y, batch_size)
+            run = self._new_run(team, source, held_out)
+            self._follow(run, X, y, checkpoints)
         return self
 
-    def _follow(self, run: Run, X: Any, y: Any, batch_size: int) -> None:
-        """Go through a run, with progress and callbacks."""
+    @classmethod
+    def resume(
+        cls, path: str | os.PathLike[str], X: Any, y: Any = None, *, X_val: Any = None
+    ) -> Self:
+        """Continue a fit that was stopped, to the same bits as if it had not been.
+
+        Parameters
+        ----------
+        path : str or path
+            Folder that was given as `checkpoint`, or one file of it. The newest
+            checkpoint that is whole is used.
+        X, X_val : as they were given to `fit`
+        y : ignored
+
+        Returns
+        -------
+        model : the fitted estimator
+        """
+        model: Self
+        model, attributes = read_newest(path, cls._read)
+        if "run" not in attributes:
+            raise ValueError(
+                f"{os.fspath(path)} is a model, not a checkpoint of a fit: there is "
+                "nothing to resume. SOMF.load reads it; partial_fit goes on from it."
+            )
+        model._resume(attributes["run"], path, X, y, X_val)
+        return model
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def _resume(
+        self, progress: dict[str, Any], path: Any, X: Any, y: Any, X_val: Any
+    ) -> None:
+        state, order = self.state_, self.state_.sampler.order
+        source = check_samples(self, X, feature_order=state.feature_order)
+        held_out = self._held_out(X_val, state.feature_order)
+        if order is None or source.shape[0] != order.n_samples:
+            wanted = None if order is None else order.n_samples
+            raise ValueError(
+                f"X has {source.shape[0]} samples, but the run in {os.fspath(path)} "
+                f"is one over {wanted}. Resume it with the data it was started with."
+            )
+        folder = Path(path)
+        self.checkpoint = folder if folder.is_dir() else folder.parent
+        checkpoints = self._checkpoints(fresh=False)
+        with Team(resolve_n_threads(self.n_threads)) as team:
+            run = self._run(team, source, held_out, Progress(**progress))
+            self._follow(run, X, y, checkpoints)
+
+    def _held_out(self, X_val: Any, feature_order: Any) -> Source | None:
+        if X_val is None:
+            return None
+        return check_samples(self, X_val, feature_order=feature_order)
+
+    def _new_run(self, team: Team, source: Source, held_out: Source | None) -> Run:
+        """Start anew, and return the run over a source."""
+        self._start(source)
+        order = sample_order(source, self._choices(source), bool(self.shuffle))
+        self.state_.sampler.order = order
+        return self._run(team, source, held_out, Progress())
+
+    def _run(
+        self, team: Team, source: Source, held_out: Source | None, progress: Progress
+    ) -> Run:
+        """Return the run over a source from where the state stands."""
+        order = self.state_.sampler.order
+        assert order is not None, "fit draws it, and checkpoints keep it"
+        choices = self._choices(source)
+        tol = self.tol if self.reduction_schedule == "constant" else 0
+        return Run(
+            self._solver(team, idle_limit=min(20, max(3, order.n_batches))),
+            make_reader(source, choices, order, requirements(self)),
+            StopRule(self.n_epochs, tol, self.patience),
+            self._trace,
+            self._validation(team, held_out),
+            progress,
+        )
+
+    def _choices(self, source: Source) -> Choices:
+        return choose(self.get_params(deep=False), source, self.n_components_)
+
+    def _validation(
+        self, team: Team, held_out: Source | None
+    ) -> Callable[[], float] | None:
+        if held_out is None:
+            return None
+        evaluation = self._evaluation(team)
+        return lambda: evaluation.objective(held_out)
+
+    def _follow(
+        self, run: Run, X: Any, y: Any, checkpoints: Checkpoints | None
+    ) -> None:
+        """Go through a run, with progress, callbacks and checkpoints."""
         callbacks = EpochCallbacks(self, X, y, self.n_epochs)
-        with ProgressBar(self.progress, batch_size) as bar:
+        with (
+            ProgressBar(self.progress, run.batch_size) as bar,
+            catch_signals(checkpoints is not None) as signals,
+        ):
             for report in run:
                 bar.show(report)
-                self.n_iter_ = run.n_epochs_done
-                self.objective_ = run.objective
-                if not report.ends_epoch:
-                    continue
-                if callbacks.end_epoch(self._fitted_attributes()):
+                self.n_iter_ = run.progress.n_epochs_done
+                self.objective_ = run.progress.objective
+                if report.ends_epoch and callbacks.end_epoch(self._fitted_attributes()):
                     run.stop("a callback asked to stop")
-                elif report.step < report.n_steps_planned and not run.stop_reason:
+                elif report.ends_epoch and not run.stop_reason:
                     callbacks.begin_epoch()
+                if checkpoints is not None:
+                    checkpoints.after_step(
+                        self.n_steps_,
+                        lambda path: self._write(path, run=run.progress.as_dict()),
+                        last=bool(run.stop_reason),
+                        signal=signals.received,
+                    )
         self.stop_reason_ = run.stop_reason
         callbacks.end(self._fitted_attributes())
+
+    def _checkpoints(self, fresh: bool) -> Checkpoints | None:
+        if self.checkpoint is None:
+            return None
+        checkpoints = Checkpoints(
+            self.checkpoint, self.checkpoint_minutes, self.checkpoint_steps
+        )
+        checkpoints.begin(fresh)
+        return checkpoints
 
     def partial_fit(
         self, X: Any, y: Any = None, *, sample_indices: ArrayLike | None = None
@@ -373,7 +482,8 @@ class SOMF(
         first = not hasattr(self, "state_")
         try:
             check_parameters(self.get_params(deep=False))
-            source = self._check_samples(X, reset=first)
+            known = None if first else self.state_.feature_order
+            source = check_samples(self, X, reset=first, feature_order=known)
             index = check_indices(sample_indices, source.shape[0])
             self._check_against(source)
         except Exception:
@@ -383,42 +493,52 @@ class SOMF(
             if first:
                 self._start(source)
                 self.n_iter_ = 0
-            dtype = self.state_.D.dtype
-            read = read_batch(source, np.arange(source.shape[0]))
-            X = np.ascontiguousarray(read.X, dtype=dtype)
-            batch = Batch.of(X, index)
-            self.objective_ = record_step(self._solver(team), batch, self._trace)
+            solver, sampler = self._solver(team), self.state_.sampler.copy()
+            mask = sampler.masks.draw(self.reduction_, sampler.rng)
+            rows = np.arange(source.shape[0])
+            read = read_batch(source, rows, requirements(self))
+            X = np.ascontiguousarray(read.X, dtype=self.state_.D.dtype)
+            batch = Batch(X, rows, index, read.missing)
+            self.objective_ = record_step(solver, batch, mask, self._trace)
+            self.state_.sampler = sampler
         return self
 
-    def _start(self, source: SampleSource) -> None:
+    def _start(self, source: Source) -> None:
         """Make the state of a new run."""
         rng = as_generator(self.random_state)
-        n_samples, n_features = source.shape
+        n_features = source.shape[1]
         constraint = self._problem().constraint
-        init = self.dict_init
+        init, k = self.dict_init, None
         if not isinstance(init, str):
             init = check_atoms(init, self.n_components, n_features)
-            n_components = len(init)
-        else:
-            n_components = self.n_components or min(50, n_samples, n_features)
-        atoms = initial_atoms(init, source, n_components, constraint, rng)
-        self.state_ = State.start(
-            atoms, constraint, rng, MaskSampler(n_features, self.mask, self.mask_block)
-        )
+            k = len(init)
+            if source.feature_order is not None:
+                init = init[:, source.feature_order]
+        choices = choose(self.get_params(deep=False), source, k)
+        atoms = initial_atoms(init, source, choices.n_components, constraint, rng)
+        masks = MaskSampler(n_features, self.mask, choices.mask_block)
+        self.state_ = State.start(atoms, constraint, rng, masks, source.feature_order)
         self._trace = Trace()
         self._workspace = Workspace()
         self.__dict__.pop("stop_reason_", None)
 
     def _solver(self, team: Team, idle_limit: int = 20) -> Factorization:
-        masks = self.state_.masks
-        if (masks.kind, masks.block) != (self.mask, self.mask_block):
-            self.state_.masks = MaskSampler(
-                masks.n_features, self.mask, self.mask_block
-            )
+        masks = self.state_.sampler.masks
+        block = masks.block
+        if not isinstance(self.mask_block, str):
+            block = self.mask_block
+        if (masks.kind, masks.block) != (self.mask, block):
+            new = MaskSampler(masks.n_features, self.mask, block)
+            self.state_.sampler.masks = new
         settings = Settings(
             code_estimator=self.code_estimator,
             aggregation=self.aggregation,
-            dict_update=self._updated_features(),
+            dict_update=updated_features(
+                self.get_params(deep=False),
+                n_features=self.state_.D.shape[1],
+                n_components=self.n_components_,
+                reduction=self.reduction_,
+            ),
             schedule=Schedule(
                 self.weights,
                 self.weight_exponent,
@@ -436,28 +556,6 @@ class SOMF(
             self._problem(), settings, self.state_, team, self._workspace
         )
 
-    def _batch_size(self, n_samples: int) -> int:
-        if not isinstance(self.batch_size, str):
-            return min(self.batch_size, n_samples)
-        # Codes of non-negative factors are denser, and take more iterations.
-        nonnegative = self.positive_code and self.positive_dict
-        return auto_batch_size(
-            n_samples,
-            self.n_features_in_,
-            self.n_components_,
-            self.n_epochs,
-            sparse_codes=self.code_l1_ratio > 0 and not nonnegative,
-        )
-
-    def _updated_features(self) -> str:
-        if self.dict_update != "auto":
-            return self.dict_update
-        n_components, n_features = self.state_.D.shape
-        enough = n_features >= self.reduction_ * n_components  # for codes to be stable
-        fresh = self.code_estimator == "masked"  # averages cannot follow all of D
-        complete = self.aggregation != "masked"
-        return "all" if enough and fresh and complete else "observed"
-
     def _problem(self) -> Problem:
         return Problem(
             CodePenalty(self.alpha, self.code_l1_ratio, bool(self.positive_code)),
@@ -469,9 +567,32 @@ class SOMF(
     def transform(self, X: Any) -> Array:
         """Return the codes of samples, (n_samples, n_components)."""
         check_is_fitted(self)
-        source = self._check_samples(X)
+        source = self._known_samples(X)
         with Team(resolve_n_threads(self.n_threads)) as team:
             return self._evaluation(team).codes(source)
+
+    def iter_transform(self, X: Any) -> Iterator[Array]:
+        """Yield the codes of samples in order, some hundreds at a time."""
+        check_is_fitted(self)
+        source = self._known_samples(X)
+        with Team(resolve_n_threads(self.n_threads)) as team:
+            yield from self._evaluation(team).stream(source)
+
+    def impute(self, X: Any) -> Array:
+        """Return X with every NaN replaced by what codes and components say there.
+
+        Needs ``missing="mask"``.
+        """
+        check_is_fitted(self)
+        if self.missing != "mask":
+            raise ValueError(
+                f'missing={self.missing!r} must be "mask" to impute: set it before '
+                'fit, so that NaN means "not known".'
+            )
+        source = self._known_samples(X)
+        with Team(resolve_n_threads(self.n_threads)) as team:
+            parts = list(self._evaluation(team).imputed(source))
+        return self._in_original_order(np.concatenate(parts))
 
     def inverse_transform(self, X: ArrayLike) -> Array:
         """Return the samples that codes stand for: codes times components."""
@@ -487,20 +608,37 @@ class SOMF(
     def score(self, X: Any, y: Any = None) -> float:
         """Return minus the mean objective over the samples: higher is better."""
         check_is_fitted(self)
-        source = self._check_samples(X)
+        source = self._known_samples(X)
         with Team(resolve_n_threads(self.n_threads)) as team:
             return -self._evaluation(team).objective(source)
 
     def _evaluation(self, team: Team) -> Evaluation:
         return Evaluation(
-            self._problem(), self.state_.D, team, EXACT_TOL, self.code_max_iter
+            self._problem(),
+            self.state_.D,
+            team,
+            EXACT_TOL,
+            self.code_max_iter,
+            requirements(self),
         )
+
+    def _known_samples(self, X: Any) -> Source:
+        return check_samples(self, X, feature_order=self.state_.feature_order)
+
+    def _in_original_order(self, A: Array) -> Array:
+        """Undo a shuffling of the features: columns as in the data before it."""
+        order = self.state_.feature_order
+        if order is None:
+            return A
+        out = np.empty_like(A)
+        out[:, order] = A
+        return out
 
     @property
     def components_(self) -> Array:
         """The dictionary, an atom a row, as a read-only view."""
         check_is_fitted(self)
-        view = self.state_.D.view()
+        view = self._in_original_order(self.state_.D).view()
         view.flags.writeable = False
         return view
 
@@ -540,49 +678,36 @@ class SOMF(
         number is not kept as a parameter; the state of its generator is.
         """
         check_is_fitted(self)
+        self._write(path)
+
+    def _write(self, path: str | os.PathLike[str], **more: Any) -> None:
         attributes = {n: getattr(self, n) for n in _FITTED if hasattr(self, n)}
+        attributes |= more
         write_model(
             path, self.get_params(deep=False), attributes, self.state_, self._trace
         )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a model that `save` wrote."""
+        """Read a model that `save` wrote, or a checkpoint."""
+        return cls._read(path)[0]
+
+    @classmethod
+    def _read(cls, path: str | os.PathLike[str]) -> tuple[Self, dict[str, Any]]:
+        """Return a model and all attributes of its file."""
         parameters, attributes, state, trace = read_model(path)
         model = cls(**parameters)
         model.state_ = state
         model._trace = trace
         model._workspace = Workspace()
-        for name, value in attributes.items():
-            setattr(model, name, value)
-        return model
+        for name in _FITTED:
+            if name in attributes:
+                setattr(model, name, attributes[name])
+        return model, attributes
 
     # -- checks ----------------------------------------------------------------------
 
-    def _check_samples(self, X: Any, reset: bool = False) -> Any:
-        """Return X as a source; raise if it cannot be factorized."""
-        if isinstance(X, SampleSource) and not hasattr(X, "__array__"):
-            return self._check_source(X, reset)
-        X = validate_data(self, X, reset=reset, dtype="numeric", ensure_min_samples=1)
-        if self.positive_code and self.positive_dict:
-            check_non_negative(X, "SOMF with positive codes and atoms (NMF)")
-        return ArraySource(X)
-
-    def _check_source(self, source: SampleSource, reset: bool) -> SampleSource:
-        if reset:
-            self.n_features_in_ = source.shape[1]
-        elif source.shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"X has {source.shape[1]} features, but {type(self).__name__} is "
-                f"expecting {self.n_features_in_} features as input."
-            )
-        if source.shape[0] < 1 or source.shape[1] < 1:
-            raise ValueError(
-                f"X has shape {source.shape}; it has nothing to learn from."
-            )
-        return source
-
-    def _check_against(self, source: SampleSource) -> None:
+    def _check_against(self, source: Source) -> None:
         """Raise for parameters that do not fit the data."""
         n_features = source.shape[1]
         if self.reduction != "auto" and float(self.reduction) > n_features:
@@ -590,7 +715,7 @@ class SOMF(
                 f"reduction={self.reduction} must be between 1 (observe every feature) "
                 f"and n_features={n_features} (observe one feature per iteration)."
             )
-        if self.mask_block > n_features:
+        if not isinstance(self.mask_block, str) and self.mask_block > n_features:
             raise ValueError(
                 f"mask_block={self.mask_block} must be between 1 and n_features="
                 f"{n_features}: a block is a run of neighbouring features."
@@ -613,6 +738,8 @@ class SOMF(
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.positive_only = bool(self.positive_code and self.positive_dict)
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self.missing == "mask"
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 

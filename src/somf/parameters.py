@@ -16,7 +16,6 @@ from somf.solver.schedule import REDUCTIONS, WEIGHTS, warn_outside_theory
 
 _FLAGS = ("positive_code", "positive_dict", "shuffle")
 _COUNTS = (
-    "mask_block",
     "n_epochs",
     "patience",
     "n_dict_passes",
@@ -35,6 +34,7 @@ _CHOICES: dict[str, Collection[str]] = {
     "dict_update": ("auto", "all", "observed"),
     "mask": KINDS,
     "weights": WEIGHTS,
+    "missing": ("error", "mask"),
 }
 
 
@@ -46,22 +46,28 @@ def check_parameters(parameters: dict[str, Any]) -> None:
         check_number(name, parameters[name], 1, integer=True)
     for name in _RATIOS:
         check_number(name, parameters[name], 0, 1)
-    for name in ("alpha", "tol", "code_tol"):
+    for name in ("alpha", "tol", "code_tol", "checkpoint_minutes"):
         check_number(name, parameters[name], 0)
     for name, choices in _CHOICES.items():
         check_choice(name, parameters[name], choices)
-    for name in ("n_components", "n_threads"):
+    for name in ("n_components", "n_threads", "checkpoint_steps"):
         if parameters[name] is not None:
             check_number(name, parameters[name], 1, integer=True)
     if parameters["progress"] != "auto":
         check_flag("progress", parameters["progress"])
-    if parameters["batch_size"] != "auto":
-        check_number("batch_size", parameters["batch_size"], 1, integer=True)
+    for name in ("batch_size", "mask_block"):
+        if parameters[name] != "auto":
+            check_number(name, parameters[name], 1, integer=True)
     if parameters["reduction"] != "auto":
         hint = 'Use 1 to observe every feature, or "auto".'
         check_number("reduction", parameters["reduction"], 1, hint=hint)
     if parameters["dict_update"] == "all":
         _check_update_of_all(parameters)
+    if parameters["missing"] == "mask" and parameters["code_estimator"] != "masked":
+        raise ValueError(
+            f"code_estimator={parameters['code_estimator']!r} cannot tell which "
+            'entries of a sample are missing; missing="mask" needs "masked".'
+        )
     if isinstance(parameters["dict_init"], str):
         check_choice("dict_init", parameters["dict_init"], ("samples", "random"))
     warn_outside_theory(

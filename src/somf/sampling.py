@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -86,30 +87,110 @@ KINDS: dict[str, Callable[[MaskSampler, float, np.random.Generator], Indices]] =
 
 
 class SampleOrder:
-    """Mini-batches of a shuffled epoch, one after the other, in equal sizes."""
+    """Mini-batches of a shuffled epoch, one after the other, in equal sizes.
 
-    def __init__(self, n_samples: int, batch_size: int, shuffle: bool = True) -> None:
+    Where rows are stored in chunks that are read as a whole, `chunks` gives their
+    bounds, 0 to n_samples. Chunks are then shuffled, and the samples of neighbours
+    in the new order are mixed, `mix` samples or more at a time; 0 keeps every chunk
+    together, and batches made of whole chunks.
+    """
+
+    def __init__(
+        self,
+        n_samples: int,
+        batch_size: int,
+        shuffle: bool = True,
+        chunks: Indices | None = None,
+        mix: int = 0,
+    ) -> None:
         self.n_samples = n_samples
         self.n_batches = -(-n_samples // batch_size)
         self.shuffle = shuffle
+        self.chunks = chunks
+        self.mix = mix
         self.order: Indices = np.empty(0, np.intp)
+        self.cuts: Indices = np.empty(0, np.intp)
         self.next_batch = 0
 
     def draw(self, rng: np.random.Generator) -> Indices:
         """Return the samples of the next batch, sorted so that reads go forward."""
         if self.next_batch == 0:
-            everyone = np.arange(self.n_samples)
-            self.order = rng.permutation(everyone) if self.shuffle else everyone
+            self._begin_epoch(rng)
         b = self.next_batch
-        start = b * self.n_samples // self.n_batches
-        stop = (b + 1) * self.n_samples // self.n_batches
         self.next_batch = (b + 1) % self.n_batches
-        return np.sort(self.order[start:stop])
+        return np.sort(self.order[self.cuts[b] : self.cuts[b + 1]])
+
+    def _begin_epoch(self, rng: np.random.Generator) -> None:
+        batches = np.arange(self.n_batches + 1)
+        self.cuts = batches * self.n_samples // self.n_batches
+        everyone = np.arange(self.n_samples)
+        if not self.shuffle:
+            self.order = everyone
+        elif self.chunks is None:
+            self.order = rng.permutation(everyone)
+        else:
+            sizes = np.diff(self.chunks)
+            chosen = rng.permutation(len(sizes))
+            ends = np.cumsum(sizes[chosen])
+            parts = [everyone[self.chunks[c] : self.chunks[c + 1]] for c in chosen]
+            self.order = np.concatenate(parts)
+            if self.mix:
+                self._mix(ends, rng)
+            elif self.n_batches <= len(sizes):
+                whole = batches * len(sizes) // self.n_batches
+                self.cuts = np.concatenate([[0], ends])[whole]
+
+    def _mix(self, ends: Indices, rng: np.random.Generator) -> None:
+        """Shuffle groups of chunks, each of `mix` samples or more."""
+        start = 0
+        for end in ends:
+            if end - start >= self.mix or end == self.n_samples:
+                rng.shuffle(self.order[start:end])
+                start = end
 
     @property
     def at_epoch_end(self) -> bool:
         """Whether the batch drawn last was the last of an epoch."""
         return self.next_batch == 0
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What one iteration looks at; `after` is the sampler as it then stands."""
+
+    rows: Indices
+    mask: Mask
+    ends_epoch: bool
+    after: Sampler
+
+
+@dataclass
+class Sampler:
+    """All that is random about the data of a run: which samples, which features.
+
+    It has a generator of its own, so that draws can be made ahead of the iterations,
+    for a reader, while what is saved stands where the last finished iteration left it.
+    """
+
+    rng: np.random.Generator
+    masks: MaskSampler
+    order: SampleOrder | None = None
+
+    def copy(self) -> Sampler:
+        """Return a sampler that goes on from here on its own."""
+        bits = type(self.rng.bit_generator)()
+        bits.state = self.rng.bit_generator.state
+        # Samplers replace their arrays and never write to them.
+        return Sampler(
+            np.random.Generator(bits), copy.copy(self.masks), copy.copy(self.order)
+        )
+
+    def draw(self, reduction: float) -> Draw:
+        """Draw the samples and the mask of the next iteration."""
+        assert self.order is not None, "partial_fit has no order, only masks"
+        rows = self.order.draw(self.rng)
+        mask = self.masks.draw(reduction, self.rng)
+        return Draw(rows, mask, self.order.at_epoch_end, self.copy())
 
 
 def as_generator(random_state: Any) -> np.random.Generator:

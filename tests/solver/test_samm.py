@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from scripted import make_problem
 from sklearn.linear_model import LogisticRegression
 
-from somf.sampling import MaskSampler
+from somf.sampling import Mask, MaskSampler
 from somf.solver import samm
 from somf.solver.iteration import Factorization, Settings
-from somf.solver.schedule import Schedule
 from somf.solver.state import State
 from somf.sources.base import Batch
 from somf.threads import Team
@@ -204,21 +203,24 @@ def make_factorization(X, team, **settings):
     rng = np.random.default_rng(0)
     atoms = problem.constraint.rescale(rng.standard_normal((4, X.shape[1])))
     state = State.start(atoms, problem.constraint, rng, MaskSampler(X.shape[1]))
-    schedule = Schedule(reduction=2.0)
-    return Factorization(problem, Settings(schedule=schedule, **settings), state, team)
+    return Factorization(problem, Settings(**settings), state, team)
 
 
 @pytest.mark.parametrize("estimator", ["masked", "averaged", "gram", "exact"])
 def test_factorization_is_an_instance(estimator):
     X = np.random.default_rng(1).standard_normal((60, 20))
-    batches = [Batch(X, rows, rows) for rows in np.split(np.arange(60), 12)]
+    masks, rng = MaskSampler(20), np.random.default_rng(2)
+    samples = [
+        (Batch(X, rows, rows), masks.draw(2, rng))
+        for rows in np.split(np.arange(60), 12)
+    ]
     with Team(2) as team:
         by_step, by_frame = (
             make_factorization(X, team, code_estimator=estimator) for _ in range(2)
         )
-        steps = [by_step.step(batch) for batch in batches]
+        steps = [by_step.step(*sample) for sample in samples]
         weight = by_frame.settings.schedule.weight
-        frame = list(samm.samm(by_frame, batches, weight))
+        frame = list(samm.samm(by_frame, samples, weight))
     for ours, theirs in zip(steps, frame, strict=True):
         np.testing.assert_array_equal(ours.codes, theirs.codes)
         assert ours.objective == theirs.objective
@@ -234,6 +236,7 @@ def test_factorization_minimizes_what_was_aggregated():
         solver = make_factorization(X, team)
         with pytest.raises(AssertionError, match="aggregate comes before minimize"):
             solver.minimize()
-        samm.step(solver, Batch.of(X), 1.0)
+        everything = Mask(np.arange(20), 20, 1.0)
+        samm.step(solver, (Batch.of(X), everything), 1.0)
         with pytest.raises(AssertionError, match="aggregate comes before minimize"):
             solver.minimize()

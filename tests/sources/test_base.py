@@ -112,7 +112,14 @@ class Shifted:
 def test_sources_are_taken_as_they_are():
     source = Shifted(10)
     assert isinstance(source, SampleSource)
-    assert as_source(source) is source
+    adopted = as_source(source)
+    assert (adopted.shape, adopted.dtype) == (source.shape, source.dtype)
+    np.testing.assert_array_equal(adopted.read(ROWS), source.read(ROWS))
+    part = adopted.read_features(ROWS, np.array([0, 2]))
+    np.testing.assert_array_equal(part, source.read(ROWS)[:, [0, 2]])
+    assert part.flags.c_contiguous
+    assert adopted.row_chunks is adopted.feature_chunk is adopted.feature_order is None
+    assert as_source(adopted) is adopted
     assert isinstance(as_source(matrix()), SampleSource)
     batch = read_batch(source, ROWS)
     np.testing.assert_array_equal(batch.X, matrix()[ROWS] + 10)

@@ -193,7 +193,7 @@ def _tile_worker(
     Any number of threads may run it at the same time: a tile is taken once, and what
     is done to it does not depend on who does it.
     """
-    batch, n_features = seen.batch, B.shape[1]
+    batch, n_features = seen.whole, B.shape[1]
     keep = B.dtype.type(1 - weight)
     size = min(TILE, -(-n_features // seen.team.n_threads))  # work for everybody
     tiles = itertools.count(0, size)  # next() is atomic

@@ -19,7 +19,7 @@ Estimate = tuple[Array, Array, Array]  # G (1 or n, k, k), beta (n, k), energy (
 def masked(state: State, seen: Observation, v: float) -> Estimate:
     """(a): Dᵀ M D and Dᵀ M x, unbiased but not consistent."""
     scale = state.D.dtype.type(seen.mask.scale)
-    return (seen.gram * scale)[None], seen.beta * scale, seen.energy * scale
+    return seen.grams * scale, seen.beta * scale, seen.energy * scale
 
 
 def averaged(state: State, seen: Observation, v: float) -> Estimate:
@@ -51,7 +51,7 @@ def exact(state: State, seen: Observation, v: float) -> Estimate:
     assert state.G is not None
     if seen.mask.observes_all:
         return state.G[None], seen.beta, seen.energy
-    beta, energy = correlate(seen.batch, state.D, seen.team)
+    beta, energy = correlate(seen.whole, state.D, seen.team)
     return state.G[None], beta, energy
 
 

@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from somf.problem import Problem
+from somf.solver.missing import impute, known_grams
 from somf.solver.products import TILE, correlate, read_tile
-from somf.sources.base import Batch, SampleSource, read_batch
+from somf.sources.ahead import read_ahead
+from somf.sources.base import COMPLETE, Batch, Indices, Requirements, Source, read_batch
 from somf.threads import Team
 
 Array = NDArray[Any]
@@ -28,14 +30,28 @@ class Evaluation:
     team: Team
     tol: float
     max_iter: int
+    wanted: Requirements = COMPLETE
 
-    def codes(self, source: SampleSource) -> Array:
+    def codes(self, source: Source) -> Array:
         """Return the exact codes of all samples, (n_samples, n_components)."""
-        G = self._gram()
-        parts = [self._codes(batch, G) for batch in self._batches(source)]
-        return np.concatenate(parts)
+        return np.concatenate(list(self.stream(source)))
 
-    def objective(self, source: SampleSource) -> float:
+    def stream(self, source: Source) -> Iterator[Array]:
+        """Yield the codes of the samples in order, some at a time."""
+        G = self._gram()
+        for batch in self._batches(source):
+            yield self._codes(batch, G)
+
+    def imputed(self, source: Source) -> Iterator[Array]:
+        """Yield the samples in order, some at a time, with missing entries filled."""
+        G = self._gram()
+        for batch in self._batches(source):
+            codes = self._codes(batch, G)
+            if batch.missing is not None:
+                impute(batch.X, batch.missing, codes, self.D, self.team)
+            yield batch.X[batch.rows]
+
+    def objective(self, source: Source) -> float:
         """Return the mean of ½‖x − D a‖² + alpha·Ω(a) over the samples."""
         G = self._gram()
         total = sum(
@@ -47,20 +63,29 @@ class Evaluation:
     def _gram(self) -> Array:
         return np.asarray(self.D @ self.D.T)
 
-    def _batches(self, source: SampleSource) -> Iterator[Batch]:
+    def _batches(self, source: Source) -> Iterator[Batch]:
         n_samples = source.shape[0]
-        for start in range(0, n_samples, CHUNK):
-            rows = np.arange(start, min(start + CHUNK, n_samples))
-            batch = read_batch(source, rows)
+        starts = range(0, n_samples, CHUNK)
+        parts = [np.arange(i, min(i + CHUNK, n_samples)) for i in starts]
+
+        def read(rows: Indices) -> Batch:
+            return read_batch(source, rows, self.wanted)
+
+        depth = 0 if source.in_memory else 1
+        for _, batch in read_ahead(read, parts, depth):
             if batch.X.dtype != self.D.dtype:
-                batch = Batch.of(batch.X[batch.rows].astype(self.D.dtype))
+                X = batch.X[batch.rows].astype(self.D.dtype)
+                batch = Batch(X, np.arange(len(X)), missing=batch.missing)
             yield batch
 
     def _codes(self, batch: Batch, G: Array) -> Array:
         beta, energy = correlate(batch, self.D, self.team)
+        grams = G[None]
+        if batch.missing is not None:
+            grams = known_grams(self.D, G, batch.missing, self.team)
         codes = np.zeros_like(beta)
         return self.problem.penalty.solve(
-            G[None],
+            grams,
             beta,
             energy,
             codes,
@@ -79,6 +104,8 @@ class Evaluation:
                 high = min(low + TILE, stop)
                 tile = read_tile(batch, low, high, room)
                 residual = tile - codes @ self.D[:, low:high]
+                if batch.missing is not None:
+                    residual[batch.missing[:, low:high]] = 0
                 square += np.einsum("ij,ij->i", residual, residual, dtype=np.float64)
             return square
 

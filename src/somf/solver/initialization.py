@@ -36,7 +36,9 @@ def initial_atoms(
         chosen = np.sort(rng.choice(n_samples, n_chosen, replace=False))
         for start in range(0, n_chosen, CHUNK):
             some = slice(start, min(start + CHUNK, n_chosen))
-            atoms[some] = constraint.rescale(source.read(chosen[some]))
+            samples = source.read(chosen[some])
+            samples[np.isnan(samples)] = 0
+            atoms[some] = constraint.rescale(samples)
     for atom in atoms:
         if not atom.any():
             noise = rng.standard_normal((1, n_features)).astype(source.dtype)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from somf.problem import Problem
+from somf.sampling import Mask
 from somf.solver import samm
 from somf.solver.aggregation import AGGREGATIONS, Finish, everywhere
 from somf.solver.averages import Averages
@@ -22,7 +23,7 @@ from somf.solver.schedule import Schedule, looseness
 from somf.solver.state import State
 from somf.solver.trace import Stopwatch
 from somf.solver.workspace import Workspace
-from somf.sources.base import Batch
+from somf.sources.base import Batch, ObservedBatch
 from somf.threads import Team
 
 Array = NDArray[Any]
@@ -84,7 +85,6 @@ class Factorization:
         self.settings = settings
         self.state = state
         self.team = team
-        self.progress = 0.0  # part of the run that is done, for the reduction
         self.stopwatch = Stopwatch()
         self._workspace = workspace or Workspace()
         self._aggregated: Aggregated | None = None
@@ -93,7 +93,7 @@ class Factorization:
     def _prepare(self) -> None:
         """Fit the state to the problem and to the rules, which may be new to it."""
         state, settings = self.state, self.settings
-        constraint = self.problem.constraint
+        constraint, order = self.problem.constraint, state.sampler.order
         if constraint != state.constraint:
             state.D[:] = constraint.project(state.D)
             state.norms[:] = constraint.norms(state.D)
@@ -113,35 +113,31 @@ class Factorization:
             state.averages = None
         elif state.averages is None:
             state.averages = Averages(
-                0 if state.order is None else state.order.n_samples,
+                0 if order is None else order.n_samples,
                 len(state.C),
                 state.D.dtype,
                 with_gram=settings.code_estimator == "averaged",
                 folder=settings.averages_folder,
             )
 
-    def step(self, batch: Batch) -> Coded:
-        """Absorb one mini-batch."""
+    def step(self, batch: Batch | ObservedBatch, mask: Mask) -> Coded:
+        """Absorb one mini-batch, of which only what `mask` shows drives the codes."""
         state = self.state
         self.stopwatch.reset()
-        coded = samm.step(self, batch, self.settings.schedule.weight(state.n_steps + 1))
+        weight = self.settings.schedule.weight(state.n_steps + 1)
+        coded = samm.step(self, (batch, mask), weight)
         state.n_steps += 1
         state.n_seen += len(batch)
         self._replace_idle_atoms(coded)
         return coded
 
-    def majorize(self, sample: Batch) -> Coded:
-        """Compute the codes of a batch from what a new mask shows of it."""
+    def majorize(self, sample: tuple[Batch | ObservedBatch, Mask]) -> Coded:
+        """Compute the codes of a batch from what a mask shows of it."""
         state, settings, clock = self.state, self.settings, self.stopwatch
-        with clock.phase("mask"):
-            undo = state.rng.bit_generator.state, state.masks.cycle
-            reduction = settings.schedule.reduction_at(self.progress)
-            mask = state.masks.draw(reduction, state.rng)
         with clock.phase("gather"):
-            seen = Observation(sample, mask, state.D, self.team, self._workspace)
+            seen = Observation(*sample, state.D, self.team, self._workspace)
         with clock.phase("code"):
             if not np.isfinite(seen.energy).all():
-                state.rng.bit_generator.state, state.masks.cycle = undo
                 raise ValueError(
                     f"The samples hold NaN or infinity, or their squares overflow "
                     f"{state.D.dtype}. Clean the data; then scale them, or convert "
@@ -151,6 +147,7 @@ class Factorization:
             G, beta, energy = estimate(state, seen, settings.schedule.v)
             codes = self._solve(G, beta, energy, seen)
             objective = self._objective(G, beta, energy, codes)
+            seen.impute(codes, state.D)
         return Coded(seen, codes, objective)
 
     def _solve(self, G: Array, beta: Array, energy: Array, seen: Observation) -> Array:

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from somf.kernels.gather import gather_features, gather_samples, scatter_features
 from somf.sampling import Mask
+from somf.solver.missing import impute, known_grams
 from somf.solver.products import correlate, gram
 from somf.solver.workspace import Workspace
-from somf.sources.base import Batch
+from somf.sources.base import Batch, ObservedBatch
 from somf.threads import Team
 
 Array = NDArray[Any]
@@ -30,15 +31,23 @@ class Observation:
     X: Array
 
     def __init__(
-        self, batch: Batch, mask: Mask, D: Array, team: Team, workspace: Workspace
+        self,
+        batch: Batch | ObservedBatch,
+        mask: Mask,
+        D: Array,
+        team: Team,
+        workspace: Workspace,
     ) -> None:
         self.batch = batch
         self.mask = mask
         self.team = team
         self.workspace = workspace
         self.D = self.gather("D", D)
-        if not mask.observes_all:
-            self._gather_samples()
+        if isinstance(batch, ObservedBatch):
+            self.X = batch.X
+            self._energy = np.einsum("ij,ij->i", self.X, self.X, dtype=np.float64)
+        elif not mask.observes_all:
+            self._gather_samples(batch)
 
     def gather(self, name: str, A: Array) -> Array:
         """Return the observed features of `A` (k, p) in the buffer `name`."""
@@ -53,8 +62,8 @@ class Observation:
         self.team.share(gather, len(A))
         return out
 
-    def _gather_samples(self) -> None:
-        batch, features = self.batch, self.mask.features
+    def _gather_samples(self, batch: Batch) -> None:
+        features = self.mask.features
         X = self.workspace.array("X", (len(batch), len(features)), self.D.dtype)
         energy = np.empty(len(batch))
 
@@ -77,10 +86,43 @@ class Observation:
         """Dᵀ Pᵀ P D before the dictionary pass (ask before it)."""
         return gram(self.D, self.team)
 
+    @property
+    def whole(self) -> Batch:
+        """The batch with all features, which those have to be read for."""
+        assert isinstance(self.batch, Batch), "only the observed features were read"
+        return self.batch
+
+    @cached_property
+    def grams(self) -> Array:
+        """As `gram`, (1, k, k), or (n, k, k) if samples lack different entries."""
+        if self.missing is None:
+            return self.gram[None]
+        return known_grams(self.D, self.gram, self.missing, self.team)
+
+    @cached_property
+    def missing(self) -> NDArray[np.bool_] | None:
+        """Which of the observed entries are not known, (n, q)."""
+        missing = self.batch.missing
+        if missing is None or self.mask.observes_all:
+            return missing
+        if isinstance(self.batch, Batch):
+            missing = missing[:, self.mask.features]
+        return missing if missing.any() else None
+
+    def impute(self, codes: Array, D: Array) -> None:
+        """Let the samples be what `codes` say wherever they are missing."""
+        batch = self.batch
+        if batch.missing is None:
+            return
+        whole = isinstance(batch, Batch)
+        impute(batch.X, batch.missing, codes, D if whole else self.D, self.team)
+        if isinstance(batch, Batch) and not self.mask.observes_all:
+            self._gather_samples(batch)
+
     @cached_property
     def _everything(self) -> tuple[Array, Array]:
         """(β, energy) where nothing is hidden: one pass over the batch for both."""
-        return correlate(self.batch, self.D, self.team)
+        return correlate(self.whole, self.D, self.team)
 
     @cached_property
     def beta(self) -> Array:

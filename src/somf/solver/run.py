@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
-from somf.sampling import SampleOrder
+from somf.sampling import Draw, Mask
 from somf.solver.iteration import Factorization
 from somf.solver.trace import Trace
-from somf.sources.base import Batch, SampleSource, read_batch
+from somf.sources.ahead import DEPTH, read_ahead
+from somf.sources.base import (
+    COMPLETE,
+    Batch,
+    ObservedBatch,
+    Requirements,
+    Source,
+    read_batch,
+    read_observed,
+)
 
 
 @dataclass(frozen=True)
@@ -21,6 +32,22 @@ class StopRule:
     n_epochs: int
     tol: float = 0.0
     patience: int = 2
+
+
+@dataclass
+class Progress:
+    """How far a run has come: what it needs, beside the state, to go on."""
+
+    n_done: int = 0  # iterations
+    n_epochs_done: int = 0
+    objective: float = np.inf  # of the last epoch
+    best: float = np.inf
+    epochs_without_gain: int = 0
+    stop_reason: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain numbers."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -33,12 +60,43 @@ class Report:
     ends_epoch: bool
 
 
-def record_step(solver: Factorization, batch: Batch, trace: Trace) -> float:
-    """Make one iteration and add its row to the trace; return its objective."""
+@dataclass(frozen=True)
+class Reader:
+    """Reads what an iteration needs; `partial` takes the observed features alone."""
+
+    source: Source
+    wanted: Requirements = COMPLETE
+    partial: bool = False
+
+    def read(self, draw: Draw) -> Batch | ObservedBatch:
+        """Read the batch of a draw."""
+        if self.partial and not draw.mask.observes_all:
+            features = draw.mask.features
+            return read_observed(self.source, draw.rows, features, self.wanted)
+        return read_batch(self.source, draw.rows, self.wanted)
+
+    @property
+    def depth(self) -> int:
+        """How many batches to read ahead."""
+        return 0 if self.source.in_memory else DEPTH
+
+
+def record_step(
+    solver: Factorization,
+    batch: Batch | ObservedBatch,
+    mask: Mask,
+    trace: Trace,
+    waited: Mapping[str, float] = MappingProxyType({}),
+) -> float:
+    """Make one iteration and add its row to the trace; return its objective.
+
+    `waited` tells the seconds of the phases that came before it.
+    """
     state = solver.state
     start = time.perf_counter()
-    coded = solver.step(batch)
-    elapsed = time.perf_counter() - start
+    coded = solver.step(batch, mask)
+    elapsed = time.perf_counter() - start + sum(waited.values())
+    seconds = solver.stopwatch.seconds | dict(waited)
     trace.append(
         step=state.n_steps,
         time=trace.last("time") + elapsed,
@@ -46,7 +104,7 @@ def record_step(solver: Factorization, batch: Batch, trace: Trace) -> float:
         density=np.count_nonzero(coded.codes) / coded.codes.size,
         reduction=coded.seen.mask.scale,
         replaced_atoms=state.n_replaced,
-        **{f"seconds_{name}": s for name, s in solver.stopwatch.seconds.items()},
+        **{f"seconds_{name}": s for name, s in seconds.items()},
     )
     return coded.objective
 
@@ -55,63 +113,87 @@ class Run:
     """Iterate over it to run it; it yields a `Report` after each iteration.
 
     `validate` returns the objective on held-out samples; without it, the mean objective
-    of the batches of an epoch, each before it is learned from, stands for it.
+    of the batches of an epoch, each before it is learned from, stands for it. A run
+    that goes on from a checkpoint gets the `progress` that was saved with it.
     """
 
     def __init__(
         self,
         solver: Factorization,
-        source: SampleSource,
-        order: SampleOrder,
+        reader: Reader,
         rule: StopRule,
         trace: Trace,
         validate: Callable[[], float] | None = None,
+        progress: Progress | None = None,
     ) -> None:
+        order = solver.state.sampler.order
+        assert order is not None, "a run goes over samples in an order"
         self.solver = solver
-        self.source = source
-        self.order = order
+        self.reader = reader
         self.rule = rule
         self.trace = trace
         self.validate = validate
-        self.n_epochs_done = 0
-        self.objective = np.inf  # of the last epoch
-        self.stop_reason = ""
-        self._best = np.inf
-        self._epochs_without_gain = 0
+        self.progress = progress or Progress()
+        self.n_batches = order.n_batches
+        self.batch_size = order.n_samples / order.n_batches  # on average
+        self.n_planned = rule.n_epochs * order.n_batches
+        self._mask_seconds = 0.0
 
     def stop(self, reason: str) -> None:
         """End the run after this iteration."""
-        self.stop_reason = reason
+        self.progress.stop_reason = reason
+
+    @property
+    def stop_reason(self) -> str:
+        """Why the run ended, or will after this iteration; empty if it goes on."""
+        return self.progress.stop_reason
+
+    def _draws(self) -> Iterator[Draw]:
+        """Draw the iterations to come, as far ahead as the reader wants them."""
+        if self.stop_reason:  # the run that is resumed had ended
+            return
+        schedule = self.solver.settings.schedule
+        sampler = self.solver.state.sampler.copy()
+        for done in range(self.progress.n_done, self.n_planned):
+            start = time.perf_counter()
+            draw = sampler.draw(schedule.reduction_at(done / self.n_planned))
+            self._mask_seconds = time.perf_counter() - start
+            yield draw
 
     def __iter__(self) -> Iterator[Report]:
-        order, trace = self.order, self.trace
-        n_planned = self.rule.n_epochs * order.n_batches
-        for done in range(n_planned):
-            self.solver.progress = done / n_planned
-            rows = order.draw(self.solver.state.rng)
-            batch = read_batch(self.source, rows)
-            objective = record_step(self.solver, batch, trace)
-            trace.amend(epoch=(done + 1) / order.n_batches)
-            if order.at_epoch_end:
+        reader, progress = self.reader, self.progress
+        start = time.perf_counter()
+        for draw, batch in read_ahead(reader.read, self._draws(), reader.depth):
+            elapsed = time.perf_counter() - start
+            drawing = min(elapsed, self._mask_seconds)
+            waited = {"mask": drawing, "read": elapsed - drawing}
+            objective = record_step(self.solver, batch, draw.mask, self.trace, waited)
+            self.solver.state.sampler = draw.after
+            progress.n_done += 1
+            self.trace.amend(epoch=progress.n_done / self.n_batches)
+            if draw.ends_epoch:
                 self._end_epoch()
-            yield Report(done + 1, n_planned, objective, order.at_epoch_end)
+            if progress.n_done == self.n_planned and not self.stop_reason:
+                self.stop(f"n_epochs={self.rule.n_epochs} epochs are done")
+            yield Report(progress.n_done, self.n_planned, objective, draw.ends_epoch)
             if self.stop_reason:
                 return
-        self.stop_reason = f"n_epochs={self.rule.n_epochs} epochs are done"
+            start = time.perf_counter()
 
     def _end_epoch(self) -> None:
-        self.n_epochs_done += 1
+        progress = self.progress
+        progress.n_epochs_done += 1
         if self.validate is not None:
-            self.objective = self.validate()
-            self.trace.amend(validation_objective=self.objective)
+            progress.objective = self.validate()
+            self.trace.amend(validation_objective=progress.objective)
         else:
-            self.objective = self.trace.tail_mean("objective", self.order.n_batches)
-        if self.objective < self._best * (1 - self.rule.tol):
-            self._best = self.objective
-            self._epochs_without_gain = 0
+            progress.objective = self.trace.tail_mean("objective", self.n_batches)
+        if progress.objective < progress.best * (1 - self.rule.tol):
+            progress.best = progress.objective
+            progress.epochs_without_gain = 0
             return
-        self._epochs_without_gain += 1
-        if self.rule.tol > 0 and self._epochs_without_gain >= self.rule.patience:
+        progress.epochs_without_gain += 1
+        if self.rule.tol > 0 and progress.epochs_without_gain >= self.rule.patience:
             kind = "batches" if self.validate is None else "held-out samples"
             self.stop(
                 f"the objective on {kind} did not fall by tol={self.rule.tol:g} "

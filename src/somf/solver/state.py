@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from somf.problem import AtomConstraint
-from somf.sampling import MaskSampler, SampleOrder
+from somf.sampling import MaskSampler, SampleOrder, Sampler, as_generator
 from somf.solver.averages import Averages
 
 Array = NDArray[Any]
@@ -30,6 +30,8 @@ class State:
     clock                   Σ log(1 − w_s): how much has been forgotten so far
     constraint              the ball that D is in and that `norms` measures
     idle           (k,)     iterations since a sample last used the atom
+    sampler                 samples and masks to come, with a generator of its own
+    feature_order  (p,)     which original feature a column is, if they were shuffled
     """
 
     D: Array
@@ -37,12 +39,12 @@ class State:
     C: Array
     norms: NDArray[np.float64]
     rng: np.random.Generator
-    masks: MaskSampler
+    sampler: Sampler
     constraint: AtomConstraint
     G: Array | None = None
     feature_clock: NDArray[np.float64] | None = None
     averages: Averages | None = None
-    order: SampleOrder | None = None
+    feature_order: NDArray[np.intp] | None = None
     idle: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     n_steps: int = 0
     n_seen: int = 0
@@ -56,6 +58,7 @@ class State:
         constraint: AtomConstraint,
         rng: np.random.Generator,
         masks: MaskSampler,
+        feature_order: NDArray[np.intp] | None = None,
     ) -> State:
         """Start from feasible `atoms` (k, p), which are the state's from now on."""
         k = len(atoms)
@@ -66,8 +69,9 @@ class State:
             C=np.zeros((k, k), D.dtype),
             norms=constraint.norms(D),
             rng=rng,
-            masks=masks,
+            sampler=Sampler(as_generator(rng), masks),
             constraint=constraint,
+            feature_order=feature_order,
             idle=np.zeros(k, np.int64),
         )
 
@@ -81,9 +85,14 @@ class State:
             "G": self.G,
             "feature_clock": self.feature_clock,
             "idle": self.idle,
-            "mask_cycle": self.masks.cycle,
-            "sample_order": None if self.order is None else self.order.order,
+            "mask_cycle": self.sampler.masks.cycle,
+            "feature_order": self.feature_order,
         }
+        order = self.sampler.order
+        if order is not None:
+            arrays["sample_order"] = order.order
+            arrays["sample_cuts"] = order.cuts
+            arrays["sample_chunks"] = order.chunks
         if self.averages is not None:
             for name, array in self.averages.arrays.items():
                 arrays[f"averages.{name}"] = array
@@ -91,10 +100,12 @@ class State:
 
     def metadata(self) -> dict[str, Any]:
         """Return everything else, as plain JSON."""
-        masks, order, averages = self.masks, self.order, self.averages
+        masks, order = self.sampler.masks, self.sampler.order
+        averages = self.averages
         return {
             "counters": {name: getattr(self, name) for name in _COUNTERS},
             "generator": self.rng.bit_generator.state,
+            "sampler": self.sampler.rng.bit_generator.state,
             "masks": {
                 "n_features": masks.n_features,
                 "kind": masks.kind,
@@ -105,6 +116,7 @@ class State:
                 "n_samples": order.n_samples,
                 "n_batches": order.n_batches,
                 "shuffle": order.shuffle,
+                "mix": order.mix,
                 "next_batch": order.next_batch,
             },
             "averages": averages
@@ -115,18 +127,6 @@ class State:
     @classmethod
     def restore(cls, tensors: dict[str, Array], metadata: dict[str, Any]) -> State:
         """Rebuild a state from its tensors and metadata."""
-        masks = MaskSampler(**metadata["masks"])
-        masks.cycle = tensors["mask_cycle"]
-        generator = metadata["generator"]
-        bits = getattr(np.random, generator["bit_generator"])()
-        bits.state = generator
-        order = None
-        if metadata["order"]:
-            saved = metadata["order"]
-            order = SampleOrder(saved["n_samples"], 1, saved["shuffle"])
-            order.n_batches = saved["n_batches"]
-            order.next_batch = saved["next_batch"]
-            order.order = tensors["sample_order"]
         averages = None
         if metadata["averages"]:
             prefix = "averages."
@@ -142,10 +142,36 @@ class State:
             G=tensors.get("G"),
             feature_clock=tensors.get("feature_clock"),
             idle=tensors["idle"],
-            rng=np.random.Generator(bits),
-            masks=masks,
+            rng=_generator(metadata["generator"]),
+            sampler=_sampler(tensors, metadata),
+            feature_order=tensors.get("feature_order"),
             constraint=AtomConstraint(**metadata["constraint"]),
             averages=averages,
-            order=order,
             **metadata["counters"],
         )
+
+
+def _generator(state: dict[str, Any]) -> np.random.Generator:
+    bits = np.random.PCG64()
+    bits.state = state  # type: ignore[assignment]
+    return np.random.Generator(bits)
+
+
+def _sampler(tensors: dict[str, Array], metadata: dict[str, Any]) -> Sampler:
+    masks = MaskSampler(**metadata["masks"])
+    masks.cycle = tensors["mask_cycle"]
+    order = None
+    if metadata["order"]:
+        saved = metadata["order"]
+        order = SampleOrder(
+            saved["n_samples"],
+            1,
+            saved["shuffle"],
+            tensors.get("sample_chunks"),
+            saved["mix"],
+        )
+        order.n_batches = saved["n_batches"]
+        order.next_batch = saved["next_batch"]
+        order.order = tensors["sample_order"]
+        order.cuts = tensors["sample_cuts"]
+    return Sampler(_generator(metadata["sampler"]), masks, order)

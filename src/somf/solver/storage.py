@@ -5,6 +5,7 @@ Reading such a file executes nothing.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import uuid
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from somf.solver.state import State
 from somf.solver.trace import Trace
 
-FORMAT = "somf 1"
+FORMAT = "somf 2"
 Model = tuple[dict[str, Any], dict[str, Any], State, Trace]
 
 
@@ -46,6 +47,16 @@ def write_model(
 def read_model(path: str | os.PathLike[str]) -> Model:
     """Read what `write_model` wrote."""
     tensors, metadata = read_file(path)
+    try:
+        return _model(tensors, metadata)
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            f"{path} is whole, but not a model that this version of somf knows "
+            f"({error!r}). Read it with the version that wrote it."
+        ) from error
+
+
+def _model(tensors: dict[str, NDArray[Any]], metadata: dict[str, Any]) -> Model:
     groups: dict[str, dict[str, Any]] = {}
     for name, tensor in tensors.items():
         group, _, rest = name.partition(".")
@@ -84,11 +95,14 @@ def write_file(
     metadata: Mapping[str, Any],
 ) -> None:
     """Write beside `path`, flush to disk, then rename: the file is old or new."""
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     path = Path(path)
-    contiguous = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
-    header = {"format": FORMAT, "somf": json.dumps(metadata)}
+    contiguous = {name: _stored(array) for name, array in tensors.items()}
+    text = json.dumps(metadata)
+    digest = _digest(contiguous, text)
+    header = {"format": FORMAT, "somf": text, "sha256": digest}
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     beside.touch()
     mode = beside.stat().st_mode  # safetensors would make it the owner's alone
@@ -98,6 +112,9 @@ def write_file(
         with open(beside, "rb") as written:
             os.fsync(written.fileno())
         os.replace(beside, path)
+    except SafetensorError as error:  # what its writer makes of a full disk
+        beside.unlink(missing_ok=True)
+        raise OSError(f"{path} could not be written: {error}") from error
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
@@ -135,8 +152,24 @@ def read_file(
             f"{path} is a safetensors file of format {header.get('format')!r}; a somf "
             f"model has {FORMAT!r}. Was it written by another program or version?"
         )
-    try:
-        metadata = json.loads(header["somf"])
-    except (KeyError, ValueError) as error:
-        raise ValueError(f"{path} has damaged metadata ({error}).") from error
-    return tensors, metadata
+    if header.get("sha256") != _digest(tensors, header.get("somf", "")):
+        raise ValueError(
+            f"{path} is damaged: its content does not have the checksum that was "
+            "written with it. Use another copy or an earlier checkpoint."
+        )
+    return tensors, json.loads(header["somf"])
+
+
+def _stored(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array as it is in the file: C order, little-endian."""
+    return np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+
+
+def _digest(tensors: Mapping[str, NDArray[Any]], text: str) -> str:
+    """Return the checksum of arrays, with names, types and shapes, and of a text."""
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        array = tensors[name]
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()

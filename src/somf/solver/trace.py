@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
-PHASES = ("mask", "gather", "code", "aggregate", "dictionary")
+PHASES = ("mask", "read", "gather", "code", "aggregate", "dictionary")
 COLUMNS = (
     "step",
     "epoch",

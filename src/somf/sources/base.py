@@ -17,12 +17,14 @@ class Batch:
     """The rows `rows` of a C-ordered array `X`, not copied.
 
     `index` numbers the samples in the whole data set, for estimators that remember
-    them; None when they have no number.
+    them; None when they have no number. `missing` tells which entries are not known:
+    `X` is then a copy, of these samples alone, with zeros there.
     """
 
     X: Array
     rows: Indices
     index: Indices | None = None
+    missing: NDArray[np.bool_] | None = None
 
     @classmethod
     def of(cls, X: Array, index: Indices | None = None) -> Batch:
@@ -45,6 +47,27 @@ class Batch:
         return np.asarray(self.X[self.rows[which]])
 
 
+@dataclass(frozen=True)
+class ObservedBatch:
+    """Samples of which only the features of one mask were read: `X` is (n, q)."""
+
+    X: Array
+    index: Indices
+    source: SampleSource
+    missing: NDArray[np.bool_] | None = None
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def copy_rows(self, which: Indices) -> Array:
+        """Read all features of the chosen samples."""
+        order = np.argsort(self.index[which])
+        rows = np.empty((len(which), self.source.shape[1]), self.X.dtype)
+        rows[order] = self.source.read(self.index[which][order])
+        rows[np.isnan(rows)] = 0
+        return rows
+
+
 @runtime_checkable
 class SampleSource(Protocol):
     """A (n_samples, n_features) matrix of float32 or float64 read by rows."""
@@ -64,6 +87,34 @@ class SampleSource(Protocol):
         ...
 
 
+class Source:
+    """Base of our sources: what a source may say of itself beyond `SampleSource`.
+
+    row_chunks      bounds, from 0 to n_samples, of rows that are read together; None
+                    if any row can be read for itself at no more cost
+    feature_chunk   number of neighbouring features that are read together; None if a
+                    part of a row costs as much as all of it
+    feature_order   which original feature each column is, if they were shuffled
+    in_memory       whether there is nothing to read ahead
+    """
+
+    row_chunks: Indices | None = None
+    feature_chunk: int | None = None
+    feature_order: Indices | None = None
+    in_memory: bool = False
+
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+
+    def read(self, rows: Indices) -> Array:
+        """Return X[rows] as a new C-ordered array; `rows` is sorted and unique."""
+        raise NotImplementedError
+
+    def read_features(self, rows: Indices, features: Indices) -> Array:
+        """Return X[rows][:, features] as a new C-ordered array; both are sorted."""
+        return np.ascontiguousarray(self.read(rows)[:, features])
+
+
 def float_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the float type in which data of `dtype` are factorized."""
     if dtype in (np.float32, np.float16):
@@ -71,42 +122,129 @@ def float_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float64)
 
 
-class ArraySource:
-    """An array in memory or a memory map: C order is used in place, else row by row."""
+def adopt(source: SampleSource) -> Source:
+    """Return a source with all that `Source` has; what it does not tell is unknown."""
+    return source if isinstance(source, Source) else _Adopted(source)
+
+
+class _Adopted(Source):
+    """Somebody's source, which need not have more than `SampleSource` asks for."""
+
+    def __init__(self, source: SampleSource) -> None:
+        self.source = source
+        self.shape = source.shape
+        self.dtype = np.dtype(source.dtype)
+        self.row_chunks = getattr(source, "row_chunks", None)
+        self.feature_chunk = getattr(source, "feature_chunk", None)
+        self.feature_order = getattr(source, "feature_order", None)
+        self.in_memory = getattr(source, "in_memory", False)
+
+    def read(self, rows: Indices) -> Array:
+        return self.source.read(rows)
+
+    def read_features(self, rows: Indices, features: Indices) -> Array:
+        if hasattr(self.source, "read_features"):
+            return np.asarray(self.source.read_features(rows, features))
+        return super().read_features(rows, features)
+
+
+class ArraySource(Source):
+    """An array in memory: C order is used in place, any other is read row by row."""
+
+    in_memory = True
 
     def __init__(self, X: Array) -> None:
         self.X = X
-        self.shape: tuple[int, int] = X.shape
+        self.shape = X.shape
         self.dtype = float_dtype(X.dtype)
-        self._in_place = X.dtype == self.dtype and X.flags.c_contiguous
+        self.in_place = X.dtype == self.dtype and X.flags.c_contiguous
 
     def read(self, rows: Indices) -> Array:
         """Return X[rows] as a new C-ordered array."""
         return np.ascontiguousarray(self.X[rows], dtype=self.dtype)
 
+    def read_features(self, rows: Indices, features: Indices) -> Array:
+        """Return X[rows][:, features] as a new array."""
+        return np.ascontiguousarray(self.X[np.ix_(rows, features)], dtype=self.dtype)
+
     def batch(self, rows: Indices) -> Batch:
         """Return the batch of these rows without a copy where that is possible."""
-        if self._in_place:
+        if self.in_place:
             return Batch(self.X, rows, rows)
         return Batch.of(self.read(rows), rows)
 
 
-def as_source(X: Array | SampleSource) -> SampleSource:
-    """Wrap an array; return a source as it is."""
-    return ArraySource(X) if isinstance(X, np.ndarray) else X
+@dataclass(frozen=True)
+class Requirements:
+    """What samples must be, checked as they are read."""
+
+    finite: bool = True  # else NaN may stand for what is missing
+    nonnegative: bool = False
+
+    def check(self, X: Array, rows: Indices) -> None:
+        """Raise for samples that cannot be learned from, and name them."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            suspect = not np.isfinite(X.sum())
+        if suspect:
+            bad = ~np.isfinite(X) if self.finite else np.isinf(X)
+            what = "NaN or infinity" if self.finite else "infinity"
+            self._refuse(bad, rows, f"hold {what}; remove or repair them")
+        if self.nonnegative and np.nanmin(X) < 0:
+            hint = "are negative somewhere; NMF takes non-negative data"
+            self._refuse(X < 0, rows, hint)
+
+    @staticmethod
+    def _refuse(bad: Array, rows: Indices, why: str) -> None:
+        which = rows[bad.any(axis=1)]
+        if len(which):
+            raise ValueError(
+                f"Samples {which[:5].tolist()} of the source ({len(which)} of "
+                f"{len(rows)} in this batch) {why}."
+            )
 
 
-def read_batch(source: SampleSource, rows: Indices) -> Batch:
-    """Read the batch of these rows; what a source reads is checked here."""
+COMPLETE = Requirements()
+
+
+def read_batch(
+    source: SampleSource, rows: Indices, wanted: Requirements = COMPLETE
+) -> Batch:
+    """Read the batch of these rows; what a source reads is checked here.
+
+    An array in memory was checked as a whole before.
+    """
     if isinstance(source, ArraySource):
-        return source.batch(rows)
-    X = source.read(rows)
-    with np.errstate(over="ignore", invalid="ignore"):
-        suspect = not np.isfinite(X.sum())
-    if suspect and not np.isfinite(X).all():
-        bad = rows[~np.isfinite(X).all(axis=1)]
-        raise ValueError(
-            f"Samples {bad[:5].tolist()} of the source ({len(bad)} of {len(rows)} in "
-            "this batch) hold NaN or infinity; remove or repair them."
-        )
-    return Batch.of(X, rows)
+        batch = source.batch(rows)
+    elif hasattr(source, "batch"):  # a memory map: in place, and checked there
+        batch = source.batch(rows, wanted)
+    else:
+        X = source.read(rows)
+        wanted.check(X, rows)
+        batch = Batch.of(X, rows)
+    return batch if wanted.finite else mark_missing(batch)
+
+
+def mark_missing(batch: Batch) -> Batch:
+    """Return the batch with NaN marked as missing and replaced by zero in a copy."""
+    X = batch.X[batch.rows]
+    missing = np.isnan(X)
+    if not missing.any():
+        return batch
+    X[missing] = 0
+    return Batch(X, np.arange(len(X)), batch.index, missing)
+
+
+def read_observed(
+    source: Source,
+    rows: Indices,
+    features: Indices,
+    wanted: Requirements = COMPLETE,
+) -> ObservedBatch:
+    """Read these features of the batch of these rows, and nothing else."""
+    X = source.read_features(rows, features)
+    wanted.check(X, rows)
+    missing = np.isnan(X) if not wanted.finite else None
+    if missing is None or not missing.any():
+        return ObservedBatch(X, rows, source)
+    X[missing] = 0
+    return ObservedBatch(X, rows, source, missing)

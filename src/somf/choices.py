@@ -1,0 +1,81 @@
+"""What "auto" stands for: settings that follow from the problem and the data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from somf.solver.schedule import auto_batch_size, auto_reduction
+from somf.sources.base import Source
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The settings of a run, with nothing left open."""
+
+    n_components: int
+    reduction: float
+    batch_size: int
+    dict_update: str
+    mask_block: int
+    reads_observed: bool  # whether only the observed features of a batch are read
+
+
+def choose(
+    parameters: Mapping[str, Any], source: Source, n_components: int | None = None
+) -> Choices:
+    """Resolve the parameters of `SOMF` for a source."""
+    n_samples, n_features = source.shape
+    k = n_components or parameters["n_components"] or min(50, n_samples, n_features)
+    reduction = parameters["reduction"]
+    if reduction == "auto":
+        reduction = auto_reduction(n_features, k)
+    dict_update = updated_features(parameters, n_features, k, reduction)
+    reads_observed = (
+        source.feature_chunk is not None
+        and source.feature_chunk < n_features
+        and reduction > 1
+        and parameters["aggregation"] == "masked"
+        and parameters["code_estimator"] != "exact"
+        and dict_update == "observed"
+    )
+    block = parameters["mask_block"]
+    if block == "auto":
+        block = source.feature_chunk if reads_observed else 1
+    return Choices(
+        n_components=k,
+        reduction=float(reduction),
+        batch_size=_batch_size(parameters, n_samples, n_features, k),
+        dict_update=dict_update,
+        mask_block=min(int(block or 1), n_features),
+        reads_observed=reads_observed,
+    )
+
+
+def updated_features(
+    parameters: Mapping[str, Any], n_features: int, n_components: int, reduction: float
+) -> str:
+    """Return which features of the dictionary an iteration updates."""
+    if parameters["dict_update"] != "auto":
+        return str(parameters["dict_update"])
+    enough = n_features >= reduction * n_components  # for codes to be stable
+    fresh = parameters["code_estimator"] == "masked"  # averages cannot follow all of D
+    complete = parameters["aggregation"] != "masked"
+    return "all" if enough and fresh and complete else "observed"
+
+
+def _batch_size(
+    parameters: Mapping[str, Any], n_samples: int, n_features: int, n_components: int
+) -> int:
+    if not isinstance(parameters["batch_size"], str):
+        return min(int(parameters["batch_size"]), n_samples)
+    # Codes of non-negative factors are denser, and take more iterations.
+    nonnegative = parameters["positive_code"] and parameters["positive_dict"]
+    return auto_batch_size(
+        n_samples,
+        n_features,
+        n_components,
+        parameters["n_epochs"],
+        sparse_codes=parameters["code_l1_ratio"] > 0 and not nonnegative,
+    )

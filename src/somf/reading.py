@@ -1,0 +1,54 @@
+"""How a fit goes over a source: in which order, and what of it is read and kept."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from somf.choices import Choices
+from somf.sampling import SampleOrder
+from somf.solver.run import Reader
+from somf.sources.base import Requirements, Source
+from somf.sources.chunked import ChunkCache
+
+# Bytes of samples that are mixed where rows are read in chunks. Twice as much is kept:
+# a batch may reach into the chunks that come next.
+MIX_BYTES = 2**28
+
+
+def reads_chunks(source: Source, choices: Choices) -> bool:
+    """Whether whole chunks of rows are read, and kept until all their rows are used."""
+    return source.row_chunks is not None and not choices.reads_observed
+
+
+def sample_order(source: Source, choices: Choices, shuffle: bool) -> SampleOrder:
+    """Return the order of samples that suits the way they are stored.
+
+    Any permutation where rows can be read one by one; where they come in chunks,
+    shuffled chunks, of which as many as fit in memory are mixed. If an iteration reads
+    the observed features alone, chunks are not mixed: they would be read once for every
+    batch that takes a sample of them.
+    """
+    mix = 0
+    if reads_chunks(source, choices):
+        row_bytes = source.shape[1] * source.dtype.itemsize
+        mix = max(choices.batch_size, MIX_BYTES // row_bytes)
+    return SampleOrder(
+        source.shape[0], choices.batch_size, shuffle, source.row_chunks, mix
+    )
+
+
+def cache_bytes(source: Source, mix: int) -> int:
+    """Return the bytes that the chunks of two mixed groups may take."""
+    assert source.row_chunks is not None
+    longest = int(np.diff(source.row_chunks).max())
+    n_kept = min(2 * (mix + longest), source.shape[0])
+    return n_kept * source.shape[1] * source.dtype.itemsize
+
+
+def make_reader(
+    source: Source, choices: Choices, order: SampleOrder, wanted: Requirements
+) -> Reader:
+    """Return the reader of the batches of a fit."""
+    if reads_chunks(source, choices):
+        source = ChunkCache(source, cache_bytes(source, order.mix))
+    return Reader(source, wanted, choices.reads_observed)

@@ -1,0 +1,74 @@
+"""Reading ahead: in order, not too far, errors in their turn."""
+
+import threading
+import time
+
+import pytest
+
+from somf.sources.ahead import read_ahead
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, 5])
+def test_results_come_in_order(depth):
+    assert list(read_ahead(lambda x: 10 * x, range(20), depth)) == [
+        (i, 10 * i) for i in range(20)
+    ]
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_nothing_to_read(depth):
+    assert list(read_ahead(str, [], depth)) == []
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_reads_ahead_but_not_further(depth):
+    begun = []
+    for item, _ in read_ahead(lambda x: begun.append(x), range(10), depth):
+        time.sleep(0.02)  # the reader could go on
+        # `item` is in use, `depth` more wait
+        assert begun[-1] == min(item + depth, 9)
+
+
+def test_reads_in_a_thread_of_its_own_unless_depth_is_zero():
+    def name(_):
+        return threading.current_thread().name
+
+    assert next(read_ahead(name, [0], 2))[1].startswith("somf-reader")
+    assert next(read_ahead(name, [0], 0))[1] == threading.current_thread().name
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_an_error_comes_when_its_turn_has_come(depth):
+    def read(x):
+        if x == 3:
+            raise OSError("bad sector")
+        return x
+
+    stream = read_ahead(read, range(10), depth)
+    assert [next(stream) for _ in range(3)] == [(0, 0), (1, 1), (2, 2)]
+    with pytest.raises(OSError, match="bad sector"):
+        next(stream)
+
+
+def test_leaving_early_ends_the_thread():
+    before = threading.active_count()
+    for _ in read_ahead(lambda x: x, range(1000), 2):
+        break
+    deadline = time.monotonic() + 5
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() == before
+
+
+def test_items_are_drawn_no_further_than_needed():
+    drawn = []
+
+    def items():
+        for i in range(10):
+            drawn.append(i)
+            yield i
+
+    stream = read_ahead(lambda x: x, items(), 2)
+    next(stream)
+    assert drawn == [0, 1, 2]
+    stream.close()

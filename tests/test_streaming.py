@@ -1,0 +1,401 @@
+"""The same data give the same bits through any source; only what is used is read."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from somf import SOMF
+from somf.choices import choose
+from somf.reading import MIX_BYTES, cache_bytes, make_reader, sample_order
+from somf.solver.run import Reader
+from somf.sources import PatchSource, SampleSource
+from somf.sources.base import COMPLETE, ArraySource, Source, read_batch
+
+SETTINGS = {
+    "n_components": 5,
+    "alpha": 0.5,
+    "batch_size": 20,
+    "n_epochs": 3,
+    "tol": 0,
+    "random_state": 0,
+}
+
+
+@pytest.fixture
+def X():
+    rng = np.random.default_rng(0)
+    codes = rng.standard_normal((100, 5)) * (rng.random((100, 5)) < 0.5)
+    return (codes @ rng.standard_normal((5, 120))).astype(np.float32)
+
+
+def npy(X, folder):
+    np.save(folder / "X.npy", X)
+    return folder / "X.npy"
+
+
+def memory_map(X, folder):
+    return np.load(npy(X, folder), mmap_mode="r")
+
+
+def fortran_map(X, folder):
+    return memory_map(np.asfortranarray(X), folder)
+
+
+def several_files(X, folder):
+    paths = [folder / f"{i}.npy" for i in range(3)]
+    for path, part in zip(paths, np.split(X, [30, 31]), strict=True):
+        np.save(path, part)
+    return paths
+
+
+def sparse(X, folder):
+    return scipy.sparse.csr_array(X)
+
+
+def sparse_file(X, folder):
+    scipy.sparse.save_npz(folder / "X.npz", scipy.sparse.csr_matrix(X))
+    return folder / "X.npz"
+
+
+def hdf5(X, folder):
+    h5py = pytest.importorskip("h5py", reason="the extra `chunked`")
+    with h5py.File(folder / "X.h5", "w") as file:
+        file["X"] = X
+    return str(folder / "X.h5")
+
+
+def hdf5_dataset(X, folder):
+    h5py = pytest.importorskip("h5py", reason="the extra `chunked`")
+    return h5py.File(hdf5(X, folder))["X"]
+
+
+class Plain:
+    """Somebody's source: nothing but what it must have."""
+
+    def __init__(self, X):
+        self.X, self.shape, self.dtype = X, X.shape, X.dtype
+
+    def read(self, rows):
+        return self.X[rows]
+
+
+def plain(X, folder):
+    source = Plain(X)
+    assert isinstance(source, SampleSource)
+    return source
+
+
+BY_ROWS = [
+    npy,
+    memory_map,
+    fortran_map,
+    several_files,
+    sparse,
+    sparse_file,
+    hdf5,
+    hdf5_dataset,
+    plain,
+]
+
+
+@pytest.mark.parametrize("make", BY_ROWS)
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"reduction": 3},
+        {"reduction": 1},
+        {"reduction": 3, "aggregation": "masked", "code_estimator": "gram"},
+    ],
+    ids=str,
+)
+def test_same_bits(make, parameters, X, tmp_path):
+    settings = SETTINGS | parameters
+    expected = SOMF(**settings).fit(X, X_val=X[:30])
+    (tmp_path / "val").mkdir()
+    data, held_out = make(X, tmp_path), make(X[:30], tmp_path / "val")
+    model = SOMF(**settings).fit(data, X_val=held_out)
+    np.testing.assert_array_equal(model.components_, expected.components_)
+    assert model.objective_ == expected.objective_
+    np.testing.assert_array_equal(model.transform(data), expected.transform(X))
+    assert model.score(data) == expected.score(X)
+    parts = list(model.iter_transform(data))
+    np.testing.assert_array_equal(np.concatenate(parts), expected.transform(X))
+
+
+def zarr_array(X, folder, chunks):
+    zarr = pytest.importorskip("zarr", reason="the extra `chunked`")
+    path = str(folder / "X.zarr")
+    array = zarr.open(path, mode="w", shape=X.shape, chunks=chunks, dtype=X.dtype)
+    array[:] = X
+    return path
+
+
+def dask_array(X, folder, chunks):
+    dask = pytest.importorskip("dask.array", reason="the extra `dask`")
+    return dask.from_array(X, chunks)
+
+
+def hdf5_chunks(X, folder, chunks):
+    h5py = pytest.importorskip("h5py", reason="the extra `chunked`")
+    with h5py.File(folder / "X.h5", "w") as file:
+        file.create_dataset("X", data=X, chunks=chunks)
+    return folder / "X.h5"
+
+
+class Chunked(Plain):
+    """Chunks in memory, and what was read of them."""
+
+    feature_order = None
+    in_memory = False
+
+    def __init__(self, X, row_chunk, feature_chunk):
+        super().__init__(X)
+        self.row_chunks = np.append(np.arange(0, len(X), row_chunk), len(X))
+        self.feature_chunk = feature_chunk
+        self.log = []
+
+    def read(self, rows):
+        self.log.append((rows, np.arange(self.shape[1])))
+        return super().read(rows)
+
+    def read_features(self, rows, features):
+        self.log.append((rows, features))
+        return self.X[np.ix_(rows, features)]
+
+
+def in_chunks(X, folder, chunks):
+    return Chunked(X, *chunks)
+
+
+BY_CHUNKS = [zarr_array, dask_array, hdf5_chunks]
+
+
+@pytest.mark.parametrize("make", BY_CHUNKS)
+@pytest.mark.parametrize("chunks", [(10, 16), (7, 120), (64, 50)], ids=str)
+@pytest.mark.parametrize(
+    "parameters",
+    [{"reduction": 3}, {"reduction": 3, "aggregation": "masked"}],
+    ids=str,
+)
+def test_chunked_sources_agree(make, chunks, parameters, X, tmp_path):
+    settings = SETTINGS | parameters
+    expected = SOMF(**settings).fit(in_chunks(X, None, chunks))
+    data = make(X, tmp_path, chunks)
+    model = SOMF(**settings).fit(data)
+    np.testing.assert_array_equal(model.components_, expected.components_)
+    np.testing.assert_array_equal(model.transform(data), model.transform(X))
+
+
+def test_without_shuffling_chunks_change_nothing(X):
+    settings = SETTINGS | {"shuffle": False, "reduction": 3}
+    expected = SOMF(**settings).fit(X)
+    model = SOMF(**settings).fit(Chunked(X, 7, 16))
+    np.testing.assert_array_equal(model.components_, expected.components_)
+
+
+def read_numbers(source):
+    return sum(len(rows) * len(features) for rows, features in source.log)
+
+
+def test_every_chunk_is_read_once_in_an_epoch(X):
+    source = Chunked(X, 8, 16)
+    SOMF(**(SETTINGS | {"dict_init": "random"})).fit(source)
+    assert read_numbers(source) == X.size  # all of it is kept: it is small
+    assert SETTINGS["n_epochs"] > 1
+
+
+def test_observed_features_alone_are_read(X, monkeypatch):
+    settings = SETTINGS | {"dict_init": "random", "aggregation": "masked"}
+    source = Chunked(X, 20, 10)
+    model = SOMF(**settings, reduction=4).fit(source)
+    assert model.state_.sampler.masks.block == 10
+    assert read_numbers(source) == X.size * SETTINGS["n_epochs"] / 4
+    for rows, features in source.log:
+        assert len(rows) == 20
+        np.testing.assert_array_equal(rows // 20, rows[0] // 20)  # a whole chunk
+        assert len(np.unique(features // 10)) == len(features) / 10  # whole chunks
+    monkeypatch.setattr(Reader, "read", read_all)
+    expected = SOMF(**settings, reduction=4).fit(Chunked(X, 20, 10))
+    np.testing.assert_array_equal(model.components_, expected.components_)
+
+
+def read_all(reader, draw):
+    """Stands in for `Reader.read`, and reads the features that are hidden too."""
+    return read_batch(reader.source, draw.rows)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"aggregation": "full"},
+        {"aggregation": "masked", "code_estimator": "exact"},
+        {"aggregation": "masked", "reduction": 1},
+    ],
+    ids=str,
+)
+def test_all_features_are_read_where_they_are_needed(parameters, X):
+    source = Chunked(X, 20, 10)
+    settings = SETTINGS | {"reduction": 4} | parameters
+    expected = SOMF(**settings).fit(Chunked(X, 20, None))
+    model = SOMF(**settings).fit(source)
+    assert all(len(features) == 120 for _, features in source.log)
+    np.testing.assert_array_equal(model.components_, expected.components_)
+
+
+def test_dead_atoms_are_replaced_although_only_a_part_is_read(X, monkeypatch):
+    settings = SETTINGS | {"aggregation": "masked", "reduction": 4, "n_epochs": 8}
+    settings |= {"alpha": 30.0, "dict_init": "random"}
+    source = Chunked(X, 20, 10)
+    model = SOMF(**settings).fit(source)
+    assert model.trace_["replaced_atoms"][-1] > 0
+    assert any(len(features) == 120 for _, features in source.log)
+    monkeypatch.setattr(Reader, "read", read_all)
+    expected = SOMF(**settings).fit(Chunked(X, 20, 10))
+    np.testing.assert_array_equal(model.components_, expected.components_)
+
+
+@pytest.mark.parametrize("make", [memory_map, plain, sparse])
+def test_reading_ahead_is_not_seen_in_the_bits(make, X, tmp_path, monkeypatch):
+    data = make(X, tmp_path)
+    one = SOMF(**SETTINGS).fit(data)
+    monkeypatch.setattr("somf.solver.run.DEPTH", 0)
+    two = SOMF(**SETTINGS).fit(data)
+    np.testing.assert_array_equal(one.components_, two.components_)
+
+
+class Failing(Plain):
+    """Cannot be read any more after a while."""
+
+    def __init__(self, X, n_reads):
+        super().__init__(X)
+        self.n_left = n_reads
+
+    def read(self, rows):
+        self.n_left -= 1
+        if self.n_left < 0:
+            raise OSError("the disk is gone")
+        return super().read(rows)
+
+
+def test_a_chunk_that_fails_to_read_keeps_the_last_checkpoint(X, tmp_path):
+    settings = SETTINGS | {"dict_init": "random"}
+    model = SOMF(**settings, checkpoint=tmp_path, checkpoint_steps=1)
+    with pytest.raises(OSError, match="the disk is gone"):
+        model.fit(Failing(X, 7))
+    resumed = SOMF.resume(tmp_path, X)
+    expected = SOMF(**settings).fit(X)
+    np.testing.assert_array_equal(resumed.components_, expected.components_)
+    assert resumed.n_steps_ == expected.n_steps_
+
+
+@pytest.mark.parametrize("make", [npy, plain, sparse, several_files])
+def test_bad_values_are_found_when_they_are_read(make, X, tmp_path):
+    X[42, 7] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        SOMF(**SETTINGS).fit(make(X, tmp_path))
+
+
+@pytest.mark.parametrize("make", [npy, plain, sparse])
+def test_nmf_refuses_negative_samples_of_sources(make, X, tmp_path):
+    X = np.abs(X)
+    X[42, 7] = -1
+    with pytest.raises(ValueError, match=r"[Nn]egative"):
+        SOMF.nmf(**SETTINGS).fit(make(X, tmp_path))
+
+
+def test_patches_are_a_source(X):
+    patches = PatchSource(X[:20, :20], (4, 4))
+    model = SOMF(**SETTINGS).fit(patches)
+    expected = SOMF(**SETTINGS).fit(patches.read(np.arange(patches.shape[0])))
+    np.testing.assert_array_equal(model.components_, expected.components_)
+
+
+class Shuffled(Plain):
+    """Columns in another order, as `somf convert` can store them."""
+
+    row_chunks = feature_chunk = None
+    in_memory = False
+
+    def __init__(self, X, order):
+        super().__init__(np.ascontiguousarray(X[:, order]))
+        self.feature_order = order
+
+
+def test_shuffled_features_come_back_in_order(X):
+    order = np.random.default_rng(1).permutation(120)
+    shuffled = Shuffled(X, order)
+    settings = SETTINGS | {"dict_init": X[:5], "reduction": 1}
+    model = SOMF(**settings).fit(shuffled, X_val=X[:30])
+    expected = SOMF(**settings).fit(X, X_val=X[:30])
+    close = {"rtol": 1e-3, "atol": 1e-3}  # sums in another order
+    np.testing.assert_allclose(model.components_, expected.components_, **close)
+    np.testing.assert_allclose(model.objective_, expected.objective_, rtol=1e-5)
+    for data in (X, shuffled):
+        codes = model.transform(data)
+        np.testing.assert_allclose(codes, expected.transform(X), **close)
+        rebuilt = model.inverse_transform(codes)
+        again = expected.inverse_transform(expected.transform(X))
+        np.testing.assert_allclose(rebuilt, again, **close)
+    np.testing.assert_allclose(expected.score(shuffled), expected.score(X), rtol=1e-5)
+    model.partial_fit(X[:20])
+    expected.partial_fit(X[:20])
+    np.testing.assert_allclose(model.components_, expected.components_, **close)
+
+
+def test_shuffled_features_survive_a_file(X, tmp_path):
+    order = np.random.default_rng(1).permutation(120)
+    model = SOMF(**SETTINGS).fit(Shuffled(X, order))
+    model.save(tmp_path / "model")
+    loaded = SOMF.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.components_, model.components_)
+    np.testing.assert_array_equal(loaded.transform(X), model.transform(X))
+
+
+class Sized(Source):
+    """A source of any size that is never read."""
+
+    def __init__(self, shape, row_chunk=None, feature_chunk=None):
+        self.shape, self.dtype = shape, np.dtype(np.float32)
+        self.feature_chunk = feature_chunk
+        if row_chunk:
+            bounds = np.arange(0, shape[0], row_chunk)
+            self.row_chunks = np.append(bounds, shape[0])
+
+
+def choices_for(source, **parameters):
+    return choose(SOMF(**parameters).get_params(), source)
+
+
+def test_memory_of_mixed_chunks_is_bounded():
+    source = Sized((10**6, 10_000), row_chunk=100)
+    choices = choices_for(source, n_components=20)
+    order = sample_order(source, choices, True)
+    row_bytes = 40_000
+    assert order.mix == MIX_BYTES // row_bytes
+    kept = cache_bytes(source, order.mix)
+    assert kept <= 2 * MIX_BYTES + 200 * row_bytes
+    reader = make_reader(source, choices, order, COMPLETE)
+    assert reader.source.capacity_bytes == kept
+
+
+def test_few_samples_are_kept_whole():
+    source = Sized((1000, 100), row_chunk=10)
+    assert cache_bytes(source, mix=10**9) == 1000 * 100 * 4
+
+
+def test_chunks_are_kept_together_where_a_part_is_read():
+    source = Sized((10**6, 10_000), 64, 512)
+    choices = choices_for(source, n_components=20, aggregation="masked")
+    assert choices.reads_observed
+    assert choices.mask_block == 512
+    assert sample_order(source, choices, True).mix == 0
+    assert not choices_for(source, n_components=20).reads_observed
+    assert choices_for(source, n_components=20).mask_block == 1
+
+
+def test_an_array_is_not_read_ahead(X):
+    source = ArraySource(X)
+    choices = choices_for(source, n_components=5)
+    order = sample_order(source, choices, True)
+    assert make_reader(source, choices, order, COMPLETE).depth == 0
+    assert order.chunks is None
