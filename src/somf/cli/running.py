@@ -1,0 +1,98 @@
+"""A run in its folder: fitted or resumed, with lines of progress, cleaned up after."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from somf import estimator
+from somf.checkpoints import Interrupted, find
+from somf.cli.base import Failure, open_data
+from somf.cli.progress import Lines
+from somf.cli.runs import RunFolder, write_trace
+from somf.cli.settings import Settings, make_parameters
+from somf.solver.run import Report, Run
+
+
+class SOMF(estimator.SOMF):
+    """The estimator, with plain lines where its progress bar has no terminal."""
+
+    def _follow(self, run: Run, *others: Any) -> None:
+        if self.progress is not False and not sys.stderr.isatty():
+            run = _Told(run)  # type: ignore[assignment]
+        super()._follow(run, *others)
+
+
+class _Told:
+    """A run that prints how far it is."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._run, name)
+
+    def __iter__(self) -> Iterator[Report]:
+        lines = Lines()
+        for report in self._run:
+            share = 100 * report.step / report.n_steps_planned
+            lines.show(
+                f"fit: iteration {report.step} of {report.n_steps_planned} "
+                f"({share:.0f} %), objective {report.objective:.4g}"
+            )
+            yield report
+        lines.flush()
+
+
+def run(folder: RunFolder, settings: Settings, resume: bool) -> SOMF:
+    """Fit or resume, and write the files of the run; what failed can be resumed.
+
+    If there is no checkpoint to resume from, nothing is left.
+    """
+    checkpoints = Path(settings.parameters["checkpoint"] or folder.checkpoints)
+    again = f"somf fit --output {folder.path} --resume"
+    before = _newest(checkpoints)
+    try:
+        if resume and before:
+            X, X_val = _open(settings)
+            model = SOMF.resume(checkpoints, X, X_val=X_val)
+        else:
+            model = _fit(folder, settings, checkpoints)
+    except Interrupted as error:
+        text = f"{error}, on the command line: {again}"
+        raise Failure(text, 128 + error.signal) from error
+    except BaseException as error:
+        newest = _newest(checkpoints)
+        if newest is None or (before and not resume):
+            folder.clear()
+        elif isinstance(error, Exception):
+            text = f"{error} {newest} is kept; to continue: {again}"
+            raise Failure(text) from error
+        raise
+    model.checkpoint = settings.parameters["checkpoint"]
+    write_trace(folder.trace, model.trace_)
+    model.save(folder.model)
+    folder.remove_checkpoints()
+    return model
+
+
+def _newest(checkpoints: Path) -> Path | None:
+    found = find(checkpoints) if checkpoints.is_dir() else []
+    return found[0] if found else None
+
+
+def _open(settings: Settings) -> tuple[Any, Any]:
+    val = open_data(settings.val) if settings.val else None
+    return open_data(settings.data), val
+
+
+def _fit(folder: RunFolder, settings: Settings, checkpoints: Path) -> SOMF:
+    X, X_val = _open(settings)
+    parameters = make_parameters(settings) | {"checkpoint": checkpoints}
+    folder.path.mkdir(parents=True, exist_ok=True)
+    settings.write(folder.settings)
+    model = SOMF(**parameters)
+    model.fit(X, X_val=X_val)
+    return model
