@@ -803,6 +803,7 @@ def test_json_has_no_infinity():
         (["plan"], "--n-comp", ["--n-components"]),
         (["fit", "--mask"], "", ["cycle", "bernoulli"]),
         (["fit", "--reduction"], "a", ["auto"]),
+        (["fit", "--dict-init"], "r", ["random", "r"]),  # a word, or a file
         (["fit", "--preset"], "n", ["nmf"]),
         (["convert", "--dtype"], "", ["float32", "float64"]),
         (["inspect"], "da", ["da"]),  # a file: the shell looks for it

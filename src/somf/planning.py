@@ -13,13 +13,13 @@ from sklearn.base import clone
 from somf.choices import Choices, choose
 from somf.estimator import SOMF
 from somf.inputs import check_samples
+from somf.memory import available_memory
 from somf.parameters import check_parameters
 from somf.reading import cache_bytes, reads_chunks, sample_order
-from somf.solver.averages import available_memory
 from somf.solver.products import TILE
 from somf.sources.ahead import DEPTH
 from somf.sources.base import ArraySource, Source
-from somf.sources.mapped import KEEP, MappedSource
+from somf.sources.mapped import MappedSource
 from somf.threads import Team, resolve_n_threads
 
 WARM_UP = 3  # iterations that compile, and allocate buffers
@@ -147,8 +147,8 @@ def memory_bytes(
     size = int(source.dtype.itemsize * numbers) + 8 * (2 * p + n)
     if reads_chunks(source, choices):
         size += cache_bytes(source, mix)
-    if isinstance(source, MappedSource):
-        size += min(n * p * source.dtype.itemsize, KEEP)
+    if isinstance(source, MappedSource) and source.in_place:
+        size += n * p * source.dtype.itemsize  # its pages, which the system can reclaim
     return size + (8 * p if masked else 0)
 
 

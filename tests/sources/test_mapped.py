@@ -1,7 +1,8 @@
 """Memory maps: in place, checked once, and not all of them resident."""
 
-import mmap
 import pickle
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -91,63 +92,94 @@ def test_a_sample_is_checked_once(X, tmp_path, monkeypatch):
     assert checked == list(range(15))
 
 
-class Advised:
-    """Stands for a map and notes which parts are handed back."""
-
-    def __init__(self):
-        self.parts = []
-
-    def madvise(self, advice, start, length):
-        assert advice == mmap.MADV_DONTNEED
-        assert start % mmap.PAGESIZE == 0
-        self.parts.append((start, length))
+@pytest.fixture
+def little_memory(monkeypatch):
+    """No map fits in memory."""
+    monkeypatch.setattr(mapped, "available_memory", lambda: 0)
 
 
-@pytest.mark.skipif(not hasattr(mmap, "MADV_DONTNEED"), reason="Linux and alike")
-def test_pages_of_old_batches_are_handed_back(X, tmp_path, monkeypatch):
-    monkeypatch.setattr(mapped, "KEEP", 5 * X[:10].nbytes)
-    source = MappedSource(save(tmp_path / "X.npy", np.tile(X, (10, 1))))
-    advised = source._pages._map = Advised()
-    for i in range(12):
-        rows = np.arange(10 * i, 10 * i + 10)
+@pytest.mark.usefixtures("little_memory")
+class TestLargeMap(SourceContract):
+    def make(self, X, tmp_path):
+        source = MappedSource(save(tmp_path / "X.npy", X))
+        assert not source.in_place
+        return source
+
+
+@pytest.mark.usefixtures("little_memory")
+class TestRowsOfALargeMap(SourceContract):
+    def make(self, X, tmp_path):
+        larger = np.concatenate([X[:2] - 1, X, X[:3] + 1])
+        return MappedSource(save(tmp_path / "X.npy", larger)[2 : 2 + len(X)])
+
+
+@pytest.mark.usefixtures("little_memory")
+class TestLargeFortranMap(SourceContract):
+    def make(self, X, tmp_path):
+        return MappedSource(save(tmp_path / "X.npy", np.asfortranarray(X)))
+
+
+def resident(X):
+    """Return how many bytes of the pages under a map are resident, on Linux."""
+    address = X.ctypes.data
+    lines = iter(Path("/proc/self/smaps").read_text().splitlines())
+    for line in lines:
+        low, _, rest = line.partition("-")
+        high = rest.split(" ")[0]
+        if "-" in line.split(" ")[0] and int(low, 16) <= address < int(high, 16):
+            return 1024 * next(int(x.split()[1]) for x in lines if x.startswith("Rss"))
+    raise AssertionError("no such map")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells what is resident")
+@pytest.mark.parametrize("large", [False, True])
+def test_maps_larger_than_memory_do_not_become_resident(
+    X, tmp_path, monkeypatch, large
+):
+    if large:
+        monkeypatch.setattr(mapped, "available_memory", lambda: 2 * X.nbytes)
+    source = MappedSource(save(tmp_path / "X.npy", X))
+    assert source.in_place != large
+    for i in range(0, 40, 10):
+        rows = np.arange(i, i + 10)
         batch = source.batch(rows, Requirements())
-        np.testing.assert_array_equal(batch.X[rows], np.tile(X, (10, 1))[rows])
-    assert len(advised.parts) == 7  # 12 batches, 5 may stay
-    for i, (start, length) in enumerate(advised.parts):
-        first = 128 + i * X[:10].nbytes  # 128: the header of the file
-        assert start <= first < start + mmap.PAGESIZE
-        assert length == X[:10].nbytes
+        np.testing.assert_array_equal(batch.X[batch.rows], X[rows])
+    if large:
+        assert resident(source.X) < X.nbytes // 4
+    else:
+        assert resident(source.X) >= X.nbytes
 
 
-@pytest.mark.skipif(not hasattr(mmap, "MADV_DONTNEED"), reason="Linux and alike")
-def test_pages_that_were_handed_back_are_read_again(X, tmp_path, monkeypatch):
-    monkeypatch.setattr(mapped, "KEEP", 1)
+@pytest.mark.usefixtures("little_memory")
+def test_rows_of_a_large_map_are_checked_once(X, tmp_path, monkeypatch):
+    X[7, 5] = np.nan
     source = MappedSource(save(tmp_path / "X.npy", X))
-    for _ in range(3):
-        for i in range(20):
-            rows = np.array([i, 2 * i + 1]) if i else np.array([0])
-            batch = source.batch(rows, Requirements())
-            np.testing.assert_array_equal(batch.X[rows], X[rows])
+    with pytest.raises(ValueError, match=r"Samples \[7\] .*NaN"):
+        source.batch(np.array([6, 7]), Requirements())
+    source.batch(np.array([6, 8]), Requirements())
+    monkeypatch.setattr(Requirements, "check", None)
+    batch = source.batch(np.array([6, 8]), Requirements())
+    np.testing.assert_array_equal(batch.X, X[[6, 8]])
 
 
-def test_small_maps_stay(X, tmp_path):
-    source = MappedSource(save(tmp_path / "X.npy", X))
-    source._pages._map = Advised()
-    for i in range(20):
-        source.batch(np.arange(i, i + 10), Requirements())
-    assert source._pages._map.parts == []
-
-
-def test_private_changes_are_never_dropped(X, tmp_path, monkeypatch):
-    """Pages of a copy-on-write map exist nowhere else: dropping them loses data."""
-    monkeypatch.setattr(mapped, "KEEP", 1)
+@pytest.mark.usefixtures("little_memory")
+def test_private_changes_are_seen(X, tmp_path):
+    """Pages of a copy-on-write map are in no file."""
     np.save(tmp_path / "X.npy", X)
     changed = np.load(tmp_path / "X.npy", mmap_mode="c")
     changed[:] = 1
-    source = MappedSource(changed)
-    for i in range(30):
-        source.batch(np.array([i]), Requirements())
-    assert np.all(changed == 1)
+    batch = MappedSource(changed).batch(np.array([3]), Requirements())
+    assert np.all(batch.X == 1)
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_a_file_that_was_cut_off_is_named(X, tmp_path):
+    source = MappedSource(save(tmp_path / "X.npy", X))
+    with open(tmp_path / "X.npy", "r+b") as file:
+        file.truncate(128 + X[:10].nbytes + 5)
+    np.testing.assert_array_equal(source.read(np.arange(10)), X[:10])
+    with pytest.raises(OSError, match=r"X\.npy ends before row 12"):
+        source.read(np.array([3, 10, 11]))
 
 
 def test_travels_as_a_place_in_a_file(X, tmp_path):

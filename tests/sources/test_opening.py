@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import dask.array as da
@@ -25,6 +26,7 @@ from somf.sources import (
     as_source,
     open_source,
 )
+from somf.sources.opening import OPENERS
 from somf.testing import SourceContract
 
 ROWS = np.array([1, 3, 4])
@@ -136,8 +138,10 @@ def test_several_images_are_one_source(tmp_path):
     assert source.shape == (12, 8)
 
 
-def test_images_and_arrays_are_stacked(tmp_path):
-    paths = [write(tmp_path / name) for name in ("X.npy", "Y.npz")]
+def test_images_and_arrays_are_stacked(tmp_path, monkeypatch):
+    open_raw = partial(NiftiSource, **nifti_options(".nii"))
+    monkeypatch.setitem(OPENERS, ".nii", open_raw)
+    paths = [write(tmp_path / name) for name in ("X.npy", "Y.nii")]
     source = as_source(paths)
     assert type(source) is StackedSource
     np.testing.assert_array_equal(

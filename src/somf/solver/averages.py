@@ -13,24 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from somf.memory import available_memory
+
 Array = NDArray[Any]
 Indices = NDArray[np.intp]
 
 logger = logging.getLogger("somf")
-
-
-def available_memory() -> int:
-    """Bytes that new arrays may take without swapping, as far as the system tells."""
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    except (AttributeError, ValueError, OSError):
-        return 4 * 2**30  # a system that tells nothing: a cautious guess
 
 
 class Averages:

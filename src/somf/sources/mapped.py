@@ -1,27 +1,28 @@
-"""Memory maps: rows are used in place, and their pages come ahead and go in time."""
+"""Memory maps: used in place while they fit in memory, else read from their file."""
 
 from __future__ import annotations
 
 import mmap
 import os
-from collections import deque
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from somf.memory import available_memory
 from somf.sources.base import Batch, Indices, Requirements, Source, float_dtype
+from somf.sources.checks import check_rows
 
 Array = NDArray[Any]
 
-PAGE = mmap.PAGESIZE
-# Bytes of a map that stay mapped. Beyond, pages are handed back to the system, which
-# still has them in its cache as long as it has room: what is resident stays flat.
-KEEP = 2**29
+# A map is used in place if it takes no more than this part of the free memory: no copy,
+# and the system may take the pages back. Beyond, rows are copied from the file. Pages
+# that are touched in place stay resident, and may be 2 MB large for a row of 200 kB.
+PART_IN_PLACE = 0.25
 
 
 class MappedSource(Source):
-    """A 2-D memory map. C-ordered floats are used in place, anything else is copied.
+    """A 2-D memory map. C-ordered floats that fit in memory are used in place.
 
     Reading a batch touches every page of it, so that the thread that reads ahead waits
     for the disk and the threads that compute do not. A sample is looked at for NaN and
@@ -50,9 +51,10 @@ class MappedSource(Source):
         self.X = X
         self.shape = X.shape
         self.dtype = float_dtype(X.dtype)
-        self.in_place = X.dtype == self.dtype and X.flags.c_contiguous
+        fits = X.nbytes <= PART_IN_PLACE * available_memory()
+        self.in_place = fits and X.dtype == self.dtype and X.flags.c_contiguous
+        self._file = None if fits else _RowsOfFile.of(X)
         self._seen = np.zeros(X.shape[0], bool)
-        self._pages = _Pages(X)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
@@ -69,55 +71,83 @@ class MappedSource(Source):
 
     def read(self, rows: Indices) -> Array:
         """Return X[rows] as a new C-ordered array."""
-        self._pages.make_room(rows)
-        return np.array(self.X[rows], dtype=self.dtype, order="C")
-
-    def read_features(self, rows: Indices, features: Indices) -> Array:
-        """Return X[rows][:, features] as a new C-ordered array."""
-        self._pages.make_room(rows)
-        part = self.X[np.ix_(rows, features)]
-        return np.array(part, dtype=self.dtype, order="C")
+        check_rows(rows, self.shape[0])
+        if self._file is None:
+            return np.array(self.X[rows], dtype=self.dtype, order="C")
+        stored = np.empty((len(rows), self.shape[1]), self.X.dtype)
+        self._file.read(rows, stored)
+        return stored.astype(self.dtype, copy=False)
 
     def batch(self, rows: Indices, wanted: Requirements) -> Batch:
-        """Bring the rows into memory, check the new ones, and return them in place."""
-        if not self.in_place:
+        """Bring the rows into memory, and check those that are new."""
+        fresh = ~self._seen[rows]
+        if self.in_place:
+            X = self.X.view(np.ndarray)
+            for row in rows[~fresh]:
+                X[row, :: mmap.PAGESIZE // self.dtype.itemsize].max()  # touch its pages
+            for row in rows[fresh]:
+                wanted.check(X[row : row + 1], row[None])
+            batch = Batch(X, rows, rows)
+        else:
             X = self.read(rows)
-            wanted.check(X, rows)
-            return Batch.of(X, rows)
-        self._pages.make_room(rows)
-        plain = self.X.view(np.ndarray)
-        for row in rows:
-            if self._seen[row]:
-                plain[row, :: PAGE // self.dtype.itemsize].max()  # touch its pages
-            else:
-                wanted.check(plain[row : row + 1], row[None])
+            if fresh.any():
+                wanted.check(X, rows)
+            batch = Batch.of(X, rows)
         self._seen[rows] = True
-        return Batch(plain, rows, rows)
+        return batch
 
     def __getstate__(self) -> dict[str, Any]:
-        """A map travels as the place in its file, if it is one of a file."""
-        X, base = self.X, _root(self.X)
-        name = getattr(X, "filename", None)
-        if name is None or base is None or X.flags.c_contiguous is False:
-            return {"X": np.array(X)}
-        start = np.frombuffer(base, np.uint8).ctypes.data
-        # np.memmap maps from a page boundary below its offset.
-        offset = X.offset - X.offset % mmap.ALLOCATIONGRANULARITY
-        offset += X.ctypes.data - start
-        return {"place": (os.fspath(name), X.dtype, offset, X.shape)}
+        """A map travels as its place in a file."""
+        file = _RowsOfFile.of(self.X)
+        if file is None:
+            return {"X": np.array(self.X)}
+        return {"place": (file.path, self.X.dtype, file.offset, self.shape)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "place" in state:
-            name, dtype, offset, shape = state["place"]
-            self.__init__(np.memmap(name, dtype, "r", offset, shape))  # type: ignore[misc]
+            path, dtype, offset, shape = state["place"]
+            self.__init__(np.memmap(path, dtype, "r", offset, shape))  # type: ignore[misc]
         else:
             self.__init__(state["X"])  # type: ignore[misc]
 
 
-def _root(X: Array) -> mmap.mmap | None:
-    """Return the map under an array, if it is one that never loses what was written."""
-    if getattr(X, "mode", None) == "c":  # private pages: they are nowhere else
-        return None
+class _RowsOfFile:
+    """The rows of a C-ordered map, read from its file and not through the map."""
+
+    def __init__(self, path: str, offset: int, row_bytes: int) -> None:
+        self.path = path
+        self.offset = offset
+        self.row_bytes = row_bytes
+
+    @classmethod
+    def of(cls, X: Array) -> _RowsOfFile | None:
+        """Return where `X` is in its file; None if it is not there as it is here."""
+        name, base = getattr(X, "filename", None), _map_under(X)
+        changed = getattr(X, "mode", None) == "c"  # pages that no file has
+        if name is None or base is None or changed or not X.flags.c_contiguous:
+            return None
+        start = np.frombuffer(base, np.uint8).ctypes.data
+        # np.memmap maps from a boundary at or below its offset.
+        offset = X.offset - X.offset % mmap.ALLOCATIONGRANULARITY  # type: ignore[attr-defined]
+        return cls(os.fspath(name), offset + X.ctypes.data - start, X.strides[0])
+
+    def read(self, rows: Indices, out: Array) -> None:
+        """Overwrite `out` with the rows; neighbours are read in one call."""
+        with open(self.path, "rb", buffering=0) as file:
+            for first, row, n in _runs(rows):
+                file.seek(self.offset + int(row) * self.row_bytes)
+                part = out[first : first + n].reshape(-1).view(np.uint8).data
+                while len(part):
+                    n_read = file.readinto(part)
+                    if not n_read:
+                        raise OSError(
+                            f"{self.path} ends before row {row + n}; was it cut off "
+                            "while it was read?"
+                        )
+                    part = part[n_read:]
+
+
+def _map_under(X: Array) -> mmap.mmap | None:
     base: Any = X
     while isinstance(base, np.ndarray):
         base = base.base
@@ -126,39 +156,11 @@ def _root(X: Array) -> mmap.mmap | None:
     return base if isinstance(base, mmap.mmap) else None
 
 
-class _Pages:
-    """Hands back the pages of the rows that were read longest ago."""
-
-    def __init__(self, X: Array) -> None:
-        self._map = _root(X)
-        advice = getattr(mmap, "MADV_DONTNEED", None)
-        large = X.nbytes > KEEP and X.flags.c_contiguous
-        self._advice = advice if large else None
-        self._row_bytes = X.strides[0]
-        self._resident: deque[Indices] = deque()
-        self._n_rows = 0
-        if self._map is not None and self._advice is not None:
-            start = np.frombuffer(self._map, np.uint8).ctypes.data
-            self._offset = X.ctypes.data - start
-
-    def make_room(self, rows: Indices) -> None:
-        """Note that `rows` are read now, and forget old ones beyond KEEP."""
-        if self._map is None or self._advice is None or len(rows) == 0:
-            return
-        self._resident.append(rows)
-        self._n_rows += len(rows)
-        while len(self._resident) > 4 and self._n_rows * self._row_bytes > KEEP:
-            old = self._resident.popleft()
-            self._n_rows -= len(old)
-            for first, n in _runs(old):
-                start = self._offset + first * self._row_bytes
-                start -= start % PAGE
-                self._map.madvise(self._advice, start, n * self._row_bytes)
-
-
-def _runs(rows: Indices) -> list[tuple[int, int]]:
-    """Return sorted rows as (first, number) of neighbours."""
+def _runs(rows: Indices) -> list[tuple[int, int, int]]:
+    """Return sorted rows as neighbours: (position of the first, its row, how many)."""
     cuts = np.flatnonzero(np.diff(rows) != 1) + 1
-    starts = np.concatenate([[0], cuts])
-    stops = np.concatenate([cuts, [len(rows)]])
-    return [(int(rows[a]), int(b - a)) for a, b in zip(starts, stops, strict=True)]
+    starts = np.concatenate([[0], cuts]) if len(rows) else cuts
+    stops = np.append(starts[1:], len(rows))
+    return [
+        (int(a), int(rows[a]), int(b - a)) for a, b in zip(starts, stops, strict=True)
+    ]
