@@ -9,7 +9,13 @@ from somf.choices import choose
 from somf.reading import MIX_BYTES, cache_bytes, make_reader, sample_order
 from somf.solver.run import Reader
 from somf.sources import PatchSource, SampleSource
-from somf.sources.base import COMPLETE, ArraySource, Source, read_batch
+from somf.sources.base import (
+    COMPLETE,
+    ArraySource,
+    Requirements,
+    Source,
+    read_batch,
+)
 
 SETTINGS = {
     "n_components": 5,
@@ -293,6 +299,21 @@ def test_bad_values_are_found_when_they_are_read(make, X, tmp_path):
     X[42, 7] = np.nan
     with pytest.raises(ValueError, match="NaN"):
         SOMF(**SETTINGS).fit(make(X, tmp_path))
+
+
+def test_samples_are_checked_once(X, monkeypatch):
+    looked_at = []
+    check = Requirements.check
+
+    def note(wanted, X, rows):
+        if not wanted.known:
+            looked_at.extend(rows.tolist())
+        check(wanted, X, rows)
+
+    monkeypatch.setattr(Requirements, "check", note)
+    SOMF(**SETTINGS).fit(Plain(X))
+    assert SETTINGS["n_epochs"] > 1
+    assert sorted(looked_at) == list(range(100))
 
 
 @pytest.mark.parametrize("make", [npy, plain, sparse])

@@ -81,15 +81,16 @@ def test_negative_samples_are_named(X, tmp_path):
     MappedSource(source.X).batch(np.arange(10), Requirements())
 
 
-def test_a_sample_is_checked_once(X, tmp_path, monkeypatch):
+@pytest.mark.parametrize("in_place", [True, False])
+def test_known_samples_are_not_checked_again(X, tmp_path, monkeypatch, in_place):
+    if not in_place:
+        monkeypatch.setattr(mapped, "available_memory", lambda: 0)
+    X[7, 5] = np.nan
     source = MappedSource(save(tmp_path / "X.npy", X))
-    checked = []
-    monkeypatch.setattr(
-        Requirements, "check", lambda self, X, rows: checked.extend(rows.tolist())
-    )
-    source.batch(np.arange(10), Requirements())
-    source.batch(np.arange(5, 15), Requirements())
-    assert checked == list(range(15))
+    assert source.in_place == in_place
+    rows = np.arange(5, 15)
+    batch = source.batch(rows, Requirements(known=True))
+    np.testing.assert_array_equal(batch.X[batch.rows], X[rows])
 
 
 @pytest.fixture
@@ -151,15 +152,12 @@ def test_maps_larger_than_memory_do_not_become_resident(
 
 
 @pytest.mark.usefixtures("little_memory")
-def test_rows_of_a_large_map_are_checked_once(X, tmp_path, monkeypatch):
+def test_rows_of_a_large_map_are_checked(X, tmp_path):
     X[7, 5] = np.nan
     source = MappedSource(save(tmp_path / "X.npy", X))
     with pytest.raises(ValueError, match=r"Samples \[7\] .*NaN"):
         source.batch(np.array([6, 7]), Requirements())
     source.batch(np.array([6, 8]), Requirements())
-    monkeypatch.setattr(Requirements, "check", None)
-    batch = source.batch(np.array([6, 8]), Requirements())
-    np.testing.assert_array_equal(batch.X, X[[6, 8]])
 
 
 @pytest.mark.usefixtures("little_memory")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -60,20 +60,29 @@ class Report:
     ends_epoch: bool
 
 
-@dataclass(frozen=True)
 class Reader:
-    """Reads what an iteration needs; `partial` takes the observed features alone."""
+    """Reads what an iteration needs; `partial` takes the observed features alone.
 
-    source: Source
-    wanted: Requirements = COMPLETE
-    partial: bool = False
+    Samples that were read as a whole and found good are not looked at again.
+    """
+
+    def __init__(
+        self, source: Source, wanted: Requirements = COMPLETE, partial: bool = False
+    ) -> None:
+        self.source = source
+        self.wanted = wanted
+        self.partial = partial
+        self._known = np.zeros(source.shape[0], bool)
 
     def read(self, draw: Draw) -> Batch | ObservedBatch:
         """Read the batch of a draw."""
+        rows = draw.rows
         if self.partial and not draw.mask.observes_all:
-            features = draw.mask.features
-            return read_observed(self.source, draw.rows, features, self.wanted)
-        return read_batch(self.source, draw.rows, self.wanted)
+            return read_observed(self.source, rows, draw.mask.features, self.wanted)
+        wanted = replace(self.wanted, known=bool(self._known[rows].all()))
+        batch = read_batch(self.source, rows, wanted)
+        self._known[rows] = True
+        return batch
 
     @property
     def depth(self) -> int:

@@ -180,9 +180,12 @@ class Requirements:
 
     finite: bool = True  # else NaN may stand for what is missing
     nonnegative: bool = False
+    known: bool = False  # whether the samples were checked before
 
     def check(self, X: Array, rows: Indices) -> None:
         """Raise for samples that cannot be learned from, and name them."""
+        if self.known:
+            return
         with np.errstate(over="ignore", invalid="ignore"):
             suspect = not np.isfinite(X.sum())
         if suspect:

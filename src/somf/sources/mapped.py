@@ -25,8 +25,7 @@ class MappedSource(Source):
     """A 2-D memory map. C-ordered floats that fit in memory are used in place.
 
     Reading a batch touches every page of it, so that the thread that reads ahead waits
-    for the disk and the threads that compute do not. A sample is looked at for NaN and
-    infinity when it is read for the first time.
+    for the disk and the threads that compute do not.
 
     Parameters
     ----------
@@ -54,7 +53,6 @@ class MappedSource(Source):
         fits = X.nbytes <= PART_IN_PLACE * available_memory()
         self.in_place = fits and X.dtype == self.dtype and X.flags.c_contiguous
         self._file = None if fits else _RowsOfFile.of(X)
-        self._seen = np.zeros(X.shape[0], bool)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
@@ -79,22 +77,18 @@ class MappedSource(Source):
         return stored.astype(self.dtype, copy=False)
 
     def batch(self, rows: Indices, wanted: Requirements) -> Batch:
-        """Bring the rows into memory, and check those that are new."""
-        fresh = ~self._seen[rows]
-        if self.in_place:
-            X = self.X.view(np.ndarray)
-            for row in rows[~fresh]:
-                X[row, :: mmap.PAGESIZE // self.dtype.itemsize].max()  # touch its pages
-            for row in rows[fresh]:
-                wanted.check(X[row : row + 1], row[None])
-            batch = Batch(X, rows, rows)
-        else:
+        """Bring the rows into memory, and check them."""
+        if not self.in_place:
             X = self.read(rows)
-            if fresh.any():
-                wanted.check(X, rows)
-            batch = Batch.of(X, rows)
-        self._seen[rows] = True
-        return batch
+            wanted.check(X, rows)
+            return Batch.of(X, rows)
+        X = self.X.view(np.ndarray)
+        for row in rows:
+            if wanted.known:
+                X[row, :: mmap.PAGESIZE // self.dtype.itemsize].max()  # touch its pages
+            else:
+                wanted.check(X[row : row + 1], row[None])
+        return Batch(X, rows, rows)
 
     def __getstate__(self) -> dict[str, Any]:
         """A map travels as its place in a file."""
