@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from somf import SOMF, plan
-from somf.convert import convert
+from somf.conversion import convert
 
 COMMON = {"n_epochs": 1, "tol": 0, "random_state": 0, "progress": False}
 

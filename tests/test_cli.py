@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tomllib
 import warnings
-from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -128,15 +127,11 @@ def test_every_command_has_help(command):
 
 
 def test_help_does_not_wait_for_large_packages():
-    package = Path(find_spec("somf").origin).parent
-    code = f"""
-import sys, types
-somf = types.ModuleType("somf")  # without what `import somf` imports
-somf.__path__, somf.__version__ = [{str(package)!r}], "0"
-sys.modules["somf"] = somf
+    code = """
+import sys
 from somf.cli import main
 main(["--help"], standalone_mode=False)
-large = {{"numpy", "scipy", "sklearn", "numba", "rich", "zarr", "matplotlib"}}
+large = {"numpy", "scipy", "sklearn", "numba", "rich", "zarr", "matplotlib"}
 sys.exit(", ".join(large & set(sys.modules)))
 """
     command = [sys.executable, "-c", code]
@@ -464,8 +459,11 @@ def test_what_fails_at_once_leaves_nothing(X, tmp_path):
 
 
 def start(*arguments):
-    """Start a command in a process of its own."""
-    code = "from somf.cli import main; main(prog_name='somf')"
+    """Start a command in a process of its own, which tells of progress at once."""
+    code = (
+        "import somf.progress; somf.progress.ProgressBar.DELAY = 0;"
+        "from somf.cli import main; main(prog_name='somf')"
+    )
     command = [sys.executable, "-c", code, *map(str, arguments)]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
@@ -576,6 +574,7 @@ def test_warnings_are_one_line():
 
 
 def test_plain_progress_without_a_terminal(data, tmp_path, monkeypatch):
+    monkeypatch.setattr("somf.progress.ProgressBar.DELAY", 0)
     result = somf("fit", data, "--output", tmp_path / "a", *OPTIONS)
     lines = result.stderr.splitlines()
     assert re.fullmatch(
@@ -583,7 +582,7 @@ def test_plain_progress_without_a_terminal(data, tmp_path, monkeypatch):
     )
     assert lines[-1].startswith("fit: iteration 9 of 9 (100 %)")
     assert len(lines) == 2  # no more than one in a few seconds, and the last
-    monkeypatch.setattr(progress_module, "EVERY", 0.0)
+    monkeypatch.setattr("somf.progress.Lines.EVERY", 0.0)
     result = somf("fit", data, "--output", tmp_path / "b", *OPTIONS)
     assert len(result.stderr.splitlines()) == 9
     result = somf("fit", data, "--output", tmp_path / "c", *OPTIONS, "--progress", "no")

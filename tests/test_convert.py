@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from somf import SOMF
-from somf.convert import Layout, convert
+from somf.conversion import Layout, convert
 from somf.sources import ArraySource, Source, as_source
 
 zarr = pytest.importorskip("zarr", reason="it reads and writes the groups")
@@ -43,7 +43,7 @@ class Fails(Source):
 
 @pytest.fixture
 def one_chunk_at_a_time(monkeypatch):
-    monkeypatch.setattr("somf.convert.BLOCK_BYTES", 1)
+    monkeypatch.setattr("somf.conversion.BLOCK_BYTES", 1)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -152,7 +152,7 @@ def test_chunks_of_examples(n_features, dtype, chunks):
 
 
 def test_blocks_are_whole_chunks_and_bounded(X, monkeypatch):
-    monkeypatch.setattr("somf.convert.BLOCK_BYTES", 25 * 70 * 8)
+    monkeypatch.setattr("somf.conversion.BLOCK_BYTES", 25 * 70 * 8)
     layout = Layout.choose(ArraySource(X), 10, 7, None)
     sizes = [len(rows) for rows in layout.blocks(0)]
     assert sizes == [20, 20, 10]

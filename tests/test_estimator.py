@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import sys
 import warnings
 
 import numpy as np
@@ -348,9 +349,15 @@ def test_sources_stream_like_arrays():
 def test_progress_bar_shows_the_objective(capsys, monkeypatch):
     monkeypatch.setattr("somf.progress.ProgressBar.DELAY", 0)
     make_model(progress=True, n_epochs=2).fit(make_data())
+    lines = capsys.readouterr().err.splitlines()
+    assert all("objective" in line for line in lines)
+    assert len(lines) == 2  # one in five seconds, and the last
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    make_model(progress=True, n_epochs=2).fit(make_data())
     shown = capsys.readouterr().err
     assert "objective" in shown
     assert "samples/s" in shown
+    monkeypatch.undo()
     make_model(progress="auto").fit(make_data())
     assert capsys.readouterr().err == ""
 

@@ -21,13 +21,45 @@ except ImportError:
         return method
 
 
-__all__ = ["CallbackSupportMixin", "EpochCallbacks", "ProgressBar", "with_callbacks"]
+__all__ = [
+    "CallbackSupportMixin",
+    "EpochCallbacks",
+    "Lines",
+    "ProgressBar",
+    "with_callbacks",
+]
+
+
+class Lines:
+    """Plain lines on the error stream, at most one in `EVERY` seconds, and the last."""
+
+    EVERY = 5.0  # seconds
+
+    def __init__(self) -> None:
+        self.start = time.perf_counter()
+        self._next = 0.0
+        self._waiting: str | None = None
+
+    def show(self, text: str) -> None:
+        """Print the line if it is time, or keep it."""
+        elapsed = time.perf_counter() - self.start
+        self._waiting = f"{text}, {elapsed:.0f} s"
+        if elapsed >= self._next:
+            self.flush()
+            self._next = elapsed + self.EVERY
+
+    def flush(self) -> None:
+        """Print the line that was kept, if any."""
+        if self._waiting is not None:
+            print(self._waiting, file=sys.stderr, flush=True)
+        self._waiting = None
 
 
 class ProgressBar:
     """Objective, samples per second and time left, once a run takes two seconds.
 
-    `wanted` is True, False, or "auto": only if the error stream is a terminal.
+    `wanted` is True, False, or "auto": only if the error stream is a terminal. Where it
+    is none, there are plain lines instead of a bar.
     """
 
     DELAY = 2.0  # seconds
@@ -38,6 +70,7 @@ class ProgressBar:
         self._start = time.perf_counter()
         self._bar: Any = None
         self._task: Any = None
+        self._lines = Lines()
         self._mean = 0.0
 
     def __enter__(self) -> Self:
@@ -49,6 +82,7 @@ class ProgressBar:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._lines.flush()
         if self._bar is not None:
             self._bar.stop()
 
@@ -59,6 +93,13 @@ class ProgressBar:
         self._mean += rate * (report.objective - self._mean)
         elapsed = time.perf_counter() - self._start
         if not self.wanted or elapsed < self.DELAY:
+            return
+        if not _has_bars():
+            share = 100 * report.step / report.n_steps_planned
+            self._lines.show(
+                f"fit: iteration {report.step} of {report.n_steps_planned} "
+                f"({share:.0f} %), objective {self._mean:.4g}"
+            )
             return
         if self._bar is None:
             self._open(report.n_steps_planned)
@@ -92,6 +133,11 @@ class ProgressBar:
         )
         self._task = self._bar.add_task("fit", total=total, objective="", speed="")
         self._bar.start()
+
+
+def _has_bars() -> bool:
+    """Whether the error stream shows a bar: a terminal does, and so does a notebook."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
 class EpochCallbacks:

@@ -55,7 +55,7 @@ def convert(
     """
     from somf.cli.inspect import describe_data
     from somf.cli.progress import SampleProgress
-    from somf.convert import convert as convert_data
+    from somf.conversion import convert as convert_data
 
     try:
         with SampleProgress("convert") as progress:

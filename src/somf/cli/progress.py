@@ -3,36 +3,10 @@
 from __future__ import annotations
 
 import sys
-import time
 from types import TracebackType
 from typing import Any, Self
 
-import click
-
-EVERY = 5.0  # seconds between plain lines
-
-
-class Lines:
-    """Plain lines, the first and the last, and not more than one in `EVERY` seconds."""
-
-    def __init__(self) -> None:
-        self.start = time.perf_counter()
-        self._next = 0.0
-        self._waiting: str | None = None
-
-    def show(self, text: str) -> None:
-        """Print the line if it is time, or keep it."""
-        elapsed = time.perf_counter() - self.start
-        self._waiting = f"{text}, {elapsed:.0f} s"
-        if elapsed >= self._next:
-            self.flush()
-            self._next = elapsed + EVERY
-
-    def flush(self) -> None:
-        """Print the line that was kept, if any."""
-        if self._waiting is not None:
-            click.echo(self._waiting, err=True)
-        self._waiting = None
+from somf.progress import Lines
 
 
 class SampleProgress:

@@ -1,49 +1,15 @@
-"""A run in its folder: fitted or resumed, with lines of progress, cleaned up after."""
+"""A run in its folder: fitted or resumed, and cleaned up after."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from somf import estimator
 from somf.checkpoints import Interrupted, find
 from somf.cli.base import Failure, open_data
-from somf.cli.progress import Lines
 from somf.cli.runs import RunFolder, write_trace
 from somf.cli.settings import Settings, make_parameters
-from somf.solver.run import Report, Run
-
-
-class SOMF(estimator.SOMF):
-    """The estimator, with plain lines where its progress bar has no terminal."""
-
-    def _follow(self, run: Run, *others: Any) -> None:
-        if self.progress is not False and not sys.stderr.isatty():
-            run = _Told(run)  # type: ignore[assignment]
-        super()._follow(run, *others)
-
-
-class _Told:
-    """A run that prints how far it is."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._run, name)
-
-    def __iter__(self) -> Iterator[Report]:
-        lines = Lines()
-        for report in self._run:
-            share = 100 * report.step / report.n_steps_planned
-            lines.show(
-                f"fit: iteration {report.step} of {report.n_steps_planned} "
-                f"({share:.0f} %), objective {report.objective:.4g}"
-            )
-            yield report
-        lines.flush()
+from somf.estimator import SOMF
 
 
 def run(folder: RunFolder, settings: Settings, resume: bool) -> SOMF:
@@ -71,7 +37,8 @@ def run(folder: RunFolder, settings: Settings, resume: bool) -> SOMF:
             text = f"{error} {newest} is kept; to continue: {again}"
             raise Failure(text) from error
         raise
-    model.checkpoint = settings.parameters["checkpoint"]
+    for name in ("checkpoint", "progress"):
+        setattr(model, name, settings.parameters[name])
     write_trace(folder.trace, model.trace_)
     model.save(folder.model)
     folder.remove_checkpoints()
@@ -93,6 +60,8 @@ def _fit(folder: RunFolder, settings: Settings, checkpoints: Path) -> SOMF:
     parameters = make_parameters(settings) | {"checkpoint": checkpoints}
     folder.path.mkdir(parents=True, exist_ok=True)
     settings.write(folder.settings)
+    if parameters["progress"] == "auto":  # lines in a log, too
+        parameters["progress"] = True
     model = SOMF(**parameters)
     model.fit(X, X_val=X_val)
     return model

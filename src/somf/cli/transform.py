@@ -108,7 +108,7 @@ def _write_zarr(
     target: Path, shape: tuple[int, int], dtype: Any, codes: Iterator[Any]
 ) -> None:
     from somf.cli.runs import written_beside
-    from somf.convert import create_array
+    from somf.conversion import create_array
     from somf.solver.evaluation import CHUNK
 
     rows = min(CHUNK, shape[0])  # as they come: every chunk is written once

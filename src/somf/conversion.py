@@ -80,7 +80,7 @@ def convert(
     Examples
     --------
     >>> import numpy as np, tempfile, pathlib
-    >>> from somf.convert import convert
+    >>> from somf.conversion import convert
     >>> target = pathlib.Path(tempfile.mkdtemp()) / "samples.zarr"
     >>> convert(np.eye(100), target, chunk_features=25)
     """
