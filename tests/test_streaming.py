@@ -399,6 +399,18 @@ def test_memory_of_mixed_chunks_is_bounded():
     assert reader.source.capacity_bytes == kept
 
 
+def test_chunks_that_do_not_fit_in_memory_are_told_of(caplog, monkeypatch):
+    source = Sized((1000, 10_000), row_chunk=1000)
+    choices = choices_for(source, n_components=20)
+    order = sample_order(source, choices, True)
+    make_reader(source, choices, order, COMPLETE)
+    assert caplog.text == ""
+    monkeypatch.setattr("somf.reading.available_memory", lambda: 10**7)
+    make_reader(source, choices, order, COMPLETE)
+    assert "Chunks of 1000 rows" in caplog.text
+    assert "somf convert" in caplog.text
+
+
 def test_few_samples_are_kept_whole():
     source = Sized((1000, 100), row_chunk=10)
     assert cache_bytes(source, mix=10**9) == 1000 * 100 * 4

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 
 from somf.choices import Choices
+from somf.memory import available_memory
 from somf.sampling import SampleOrder
 from somf.solver.run import Reader
 from somf.sources.base import Requirements, Source
 from somf.sources.chunked import ChunkCache
+
+logger = logging.getLogger("somf")
 
 # Bytes of samples that are mixed where rows are read in chunks. Twice as much is kept:
 # a batch may reach into the chunks that come next.
@@ -50,5 +55,14 @@ def make_reader(
 ) -> Reader:
     """Return the reader of the batches of a fit."""
     if reads_chunks(source, choices):
-        source = ChunkCache(source, cache_bytes(source, order.mix))
+        n_bytes = cache_bytes(source, order.mix)
+        if n_bytes > available_memory() // 2:
+            logger.warning(
+                "Chunks of %d rows take %.1f GB in memory, of which %.1f GB are free. "
+                "Store the data in chunks of fewer rows: `somf convert` does.",
+                int(np.diff(source.row_chunks).max()),
+                n_bytes / 1e9,
+                available_memory() / 1e9,
+            )
+        source = ChunkCache(source, n_bytes)
     return Reader(source, wanted, choices.reads_observed)
