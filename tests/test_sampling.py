@@ -262,6 +262,12 @@ def test_mixed_chunks_stay_in_their_group():
     assert len(np.unique(first[:5] // 5)) > 1  # chunks are mixed with one another
 
 
+def test_the_last_group_is_mixed_too():
+    order = SampleOrder(100, 4, True, np.arange(0, 101, 5), mix=1000)
+    order.draw(np.random.default_rng(0))
+    assert len(np.unique(order.order[:20] // 5)) > 10
+
+
 def test_draws_ahead_do_not_move_the_sampler_that_is_saved():
     sampler = Sampler(np.random.default_rng(0), MaskSampler(30), SampleOrder(20, 5))
     ahead = sampler.copy()
