@@ -95,9 +95,8 @@ def test_resumed_is_never_stopped(tmp_path, X, parameters, stop):
     assert_same(resumed, whole)
 
 
-def stop_after(n_steps, model, X, **more):
+def signal_in(n_steps, model):
     """Let a signal come in during iteration `n_steps`."""
-    before = storage.write_file
     seen = iter(range(1, 10**6))
 
     class Stopping(SOMF):
@@ -110,9 +109,13 @@ def stop_after(n_steps, model, X, **more):
             return steps
 
     model.__class__ = Stopping
+    return model
+
+
+def stop_after(n_steps, model, X, **more):
+    """Stop the fit by a signal in iteration `n_steps`."""
     with pytest.raises(Interrupted) as caught:
-        model.fit(X, **more)
-    assert storage.write_file is before
+        signal_in(n_steps, model).fit(X, **more)
     assert caught.value.signal == signal.SIGTERM
     return caught.value
 
@@ -150,9 +153,17 @@ def test_patience_goes_on_where_it_was(tmp_path, X):
     assert_same(SOMF.resume(tmp_path, X), whole)
 
 
-def test_resuming_what_has_ended_changes_nothing(tmp_path, X):
-    model = SOMF(**SETTINGS, checkpoint=tmp_path, n_epochs=2, tol=0).fit(X)
+@pytest.mark.parametrize("stop", [{"n_epochs": 2, "tol": 0}, {"tol": 0.5}])
+def test_resuming_what_has_ended_changes_nothing(tmp_path, X, stop):
+    model = SOMF(**(SETTINGS | stop), checkpoint=tmp_path).fit(X)
+    assert model.n_iter_ < 10
     assert_same(SOMF.resume(tmp_path, X), model)
+
+
+def test_a_signal_in_the_last_iteration_comes_too_late(tmp_path, X):
+    model = SOMF(**SETTINGS, checkpoint=tmp_path, n_epochs=2, tol=0)
+    signal_in(10, model).fit(X)
+    assert model.stop_reason_ == "n_epochs=2 epochs are done"
 
 
 def test_resume_wants_the_same_data(tmp_path, X):

@@ -23,7 +23,7 @@ def test_what_a_plan_tells(X):
     assert told.iterations_per_epoch == 10
     assert told.data_bytes == X.nbytes
     assert told.read_bytes_per_epoch == 0  # nothing to read: it is in memory
-    assert told.averages_bytes == 0
+    assert told.averages_bytes == told.reading_bytes == 0
     assert told.seconds_per_epoch > 0
     k, b, p, q = 10, 50, 3000, 1000
     products = 2 * q * k * b + 2 * q * k * k + 2 * p * k * b + 2 * p * k * k
@@ -76,8 +76,12 @@ def test_advice_for_data_larger_than_memory():
     told = plan(chunked, SOMF(50), seconds=0)
     assert any('aggregation="masked" reads only' in line for line in told.advice)
     assert told.read_bytes_per_epoch == told.data_bytes == 8 * 10**13
+    longest = 50_000 * 200_000 * 4
+    assert told.reading_bytes > 2 * longest  # chunks that are kept
+    assert told.memory_bytes > told.reading_bytes
     told = plan(chunked, SOMF(50, aggregation="masked"), seconds=0)
     assert told.advice == []
+    assert told.reading_bytes == 3 * told.settings["batch_size"] * 200_000 * 4 // 12
     assert told.settings["mask_block"] == 1024
     assert told.read_bytes_per_epoch == told.data_bytes // 12
     told = plan(rows, SOMF(50), seconds=0)

@@ -35,6 +35,7 @@ class Plan:
     settings: dict[str, Any]
     reasons: dict[str, str]
     memory_bytes: int
+    reading_bytes: int
     averages_bytes: int
     data_bytes: int
     read_bytes_per_epoch: int
@@ -53,7 +54,8 @@ class Plan:
         lines = [
             f"{self.n_samples:,} samples of {self.n_features:,} features "
             f"({show_bytes(self.data_bytes)}), {self.n_components} components",
-            f"memory beside the data: {show_bytes(self.memory_bytes)} at most",
+            f"memory beside the data: {show_bytes(self.memory_bytes)} at most, "
+            f"{show_bytes(self.reading_bytes)} of it for what is read ahead",
             f"read in an epoch: {show_bytes(self.read_bytes_per_epoch)}",
             f"an epoch has {self.iterations_per_epoch:,} iterations of {flops} flops",
         ]
@@ -117,6 +119,7 @@ def plan(X: Any, model: SOMF | None = None, *, seconds: float = 2.0) -> Plan:
         settings=_settings(parameters, choices),
         reasons=_reasons(parameters, choices, source),
         memory_bytes=needed,
+        reading_bytes=reading_bytes(choices, source, order.mix),
         averages_bytes=averages,
         data_bytes=data,
         read_bytes_per_epoch=0 if source.in_memory else int(data * observed),
@@ -143,23 +146,24 @@ def memory_bytes(
         numbers += 2 * k * p
     numbers += (16 if k <= 128 else 64) * (p if whole else q)
     numbers += TILE * (b + k) * resolve_n_threads(parameters["n_threads"])
-    numbers += _buffered(choices, source)
     size = int(source.dtype.itemsize * numbers) + 8 * (2 * p + n)
-    if reads_chunks(source, choices):
-        size += cache_bytes(source, mix)
+    size += reading_bytes(choices, source, mix)
     if isinstance(source, MappedSource) and source.in_place:
         size += n * p * source.dtype.itemsize  # its pages, which the system can reclaim
     return size + (8 * p if masked else 0)
 
 
-def _buffered(choices: Choices, source: Source) -> float:
-    """Return how many numbers are read and wait, or are in use."""
+def reading_bytes(choices: Choices, source: Source, mix: int = 0) -> int:
+    """Return the bytes of batches that wait or are in use, and of chunks kept."""
     if isinstance(source, ArraySource | MappedSource) and source.in_place:
         return 0
     n_features = source.shape[1]
     width = n_features / choices.reduction if choices.reads_observed else n_features
     depth = 0 if source.in_memory else DEPTH
-    return (depth + 1) * choices.batch_size * width
+    size = int((depth + 1) * choices.batch_size * width * source.dtype.itemsize)
+    if reads_chunks(source, choices):
+        size += cache_bytes(source, mix)
+    return size
 
 
 def averages_bytes(parameters: dict[str, Any], choices: Choices, source: Source) -> int:

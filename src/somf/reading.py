@@ -42,11 +42,15 @@ def sample_order(source: Source, choices: Choices, shuffle: bool) -> SampleOrder
     )
 
 
+def longest_chunk(source: Source) -> int:
+    """Return the number of rows of the longest chunk."""
+    assert source.row_chunks is not None
+    return int(np.diff(source.row_chunks).max())
+
+
 def cache_bytes(source: Source, mix: int) -> int:
     """Return the bytes that the chunks of two mixed groups may take."""
-    assert source.row_chunks is not None
-    longest = int(np.diff(source.row_chunks).max())
-    n_kept = min(2 * (mix + longest), source.shape[0])
+    n_kept = min(2 * (mix + longest_chunk(source)), source.shape[0])
     return n_kept * source.shape[1] * source.dtype.itemsize
 
 
@@ -60,7 +64,7 @@ def make_reader(
             logger.warning(
                 "Chunks of %d rows take %.1f GB in memory, of which %.1f GB are free. "
                 "Store the data in chunks of fewer rows: `somf convert` does.",
-                int(np.diff(source.row_chunks).max()),
+                longest_chunk(source),
                 n_bytes / 1e9,
                 available_memory() / 1e9,
             )

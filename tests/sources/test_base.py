@@ -9,6 +9,18 @@ from hypothesis import strategies as st
 
 from somf.sources import Batch, SampleSource, as_source
 from somf.sources.base import ArraySource, float_dtype, read_batch
+from somf.testing import SourceContract
+
+
+class TestArray(SourceContract):
+    def make(self, X, tmp_path):
+        return ArraySource(X)
+
+
+class TestFortranArray(SourceContract):
+    def make(self, X, tmp_path):
+        return ArraySource(np.asfortranarray(X))
+
 
 ROWS = np.array([1, 3, 4])
 

@@ -10,6 +10,12 @@ from numpy.lib.stride_tricks import sliding_window_view
 from sklearn.feature_extraction.image import extract_patches_2d
 
 from somf.sources import PatchSource, SampleSource
+from somf.testing import SourceContract
+
+
+class TestPatchSource(SourceContract):
+    def make(self, X, tmp_path):  # patches of one pixel, with a channel a feature
+        return PatchSource(X[:, None, :], (1, 1), dtype=X.dtype)
 
 
 def make_image(shape, seed=0):
