@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from chunks import Chunked, read_all
 
 from somf import SOMF
+from somf.solver.run import Reader
 
 
 def low_rank(share, shape=(300, 60), rank=3, seed=0, positive=False):
@@ -117,6 +119,22 @@ def test_partial_fit_and_files(tmp_path):
         for start in range(0, 300, 30):
             stream.partial_fit(hidden[start : start + 30])
     assert error(X, stream.impute(hidden), hidden) < 0.1
+
+
+@pytest.mark.parametrize("alpha", [1e-3, 30.0])
+def test_where_only_a_part_is_read(alpha, monkeypatch):
+    """Also if atoms die, and are replaced by whole samples with gaps."""
+    _, hidden = low_rank(0.3)
+    settings = {"aggregation": "masked", "reduction": 3, "n_epochs": 4}
+    settings |= {"alpha": alpha, "code_l1_ratio": 1.0, "dict_init": "random"}
+    source = Chunked(hidden, 30, 10)
+    part = model(**settings).fit(source)
+    assert any(len(features) == 20 for _, features in source.log)
+    assert (part.trace_["replaced_atoms"][-1] > 0) == (alpha > 1)
+    monkeypatch.setattr(Reader, "read", read_all)
+    whole = model(**settings).fit(Chunked(hidden, 30, 10))
+    np.testing.assert_array_equal(part.components_, whole.components_)
+    assert np.isfinite(part.components_).all()
 
 
 def test_samples_and_features_that_are_all_missing():

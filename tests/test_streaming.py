@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse
+from chunks import Chunked, Plain, read_all
 
 from somf import SOMF
 from somf.choices import choose
@@ -14,7 +15,6 @@ from somf.sources.base import (
     ArraySource,
     Requirements,
     Source,
-    read_batch,
 )
 
 SETTINGS = {
@@ -73,16 +73,6 @@ def hdf5(X, folder):
 def hdf5_dataset(X, folder):
     h5py = pytest.importorskip("h5py", reason="the extra `chunked`")
     return h5py.File(hdf5(X, folder))["X"]
-
-
-class Plain:
-    """Somebody's source: nothing but what it must have."""
-
-    def __init__(self, X):
-        self.X, self.shape, self.dtype = X, X.shape, X.dtype
-
-    def read(self, rows):
-        return self.X[rows]
 
 
 def plain(X, folder):
@@ -148,27 +138,6 @@ def hdf5_chunks(X, folder, chunks):
     return folder / "X.h5"
 
 
-class Chunked(Plain):
-    """Chunks in memory, and what was read of them."""
-
-    feature_order = None
-    in_memory = False
-
-    def __init__(self, X, row_chunk, feature_chunk):
-        super().__init__(X)
-        self.row_chunks = np.append(np.arange(0, len(X), row_chunk), len(X))
-        self.feature_chunk = feature_chunk
-        self.log = []
-
-    def read(self, rows):
-        self.log.append((rows, np.arange(self.shape[1])))
-        return super().read(rows)
-
-    def read_features(self, rows, features):
-        self.log.append((rows, features))
-        return self.X[np.ix_(rows, features)]
-
-
 def in_chunks(X, folder, chunks):
     return Chunked(X, *chunks)
 
@@ -223,11 +192,6 @@ def test_observed_features_alone_are_read(X, monkeypatch):
     monkeypatch.setattr(Reader, "read", read_all)
     expected = SOMF(**settings, reduction=4).fit(Chunked(X, 20, 10))
     np.testing.assert_array_equal(model.components_, expected.components_)
-
-
-def read_all(reader, draw):
-    """Stands in for `Reader.read`, and reads the features that are hidden too."""
-    return read_batch(reader.source, draw.rows)
 
 
 @pytest.mark.parametrize(
