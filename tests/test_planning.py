@@ -45,6 +45,42 @@ def test_settings_are_those_of_the_fit(X):
     assert set(told.reasons) == set(told.settings)
 
 
+def test_the_model_is_left_alone(X, tmp_path):
+    model = SOMF(10, checkpoint=tmp_path / "run", progress=True)
+    before = model.get_params()
+    plan(X, model, seconds=0.01)
+    assert model.get_params() == before
+    assert vars(model) == vars(SOMF(10, checkpoint=tmp_path / "run", progress=True))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "coded", "added", "updated"),
+    [
+        ({}, 1000, 3000, 3000),
+        ({"dict_update": "observed"}, 1000, 3000, 1000),
+        ({"aggregation": "masked"}, 1000, 1000, 1000),
+        ({"code_estimator": "exact"}, 3000, 3000, 1000),
+        ({"reduction": 1}, 3000, 3000, 3000),
+    ],
+    ids=str,
+)
+def test_flops_of_the_products(X, parameters, coded, added, updated):
+    settings = {"batch_size": 50, "reduction": 3} | parameters
+    told = plan(X, SOMF(10, **settings), seconds=0)
+    n_observed = 3000 / settings["reduction"]
+    products = 2 * 10 * 50 * (coded + added) + 2 * 100 * (n_observed + updated)
+    assert told.flops_per_iteration == products
+
+
+def test_memory_of_masked_aggregation_without_a_mask(X):
+    one, two = (
+        plan(X, SOMF(10, reduction=1, aggregation=name), seconds=0).memory_bytes
+        for name in ("full", "masked")
+    )
+    assert two - one == 4 * 2 * 10 * 3000 + 8 * 3000
+
+
 def test_what_the_user_set_is_said_so(X):
     told = plan(X, SOMF(10, aggregation="masked", mask_block=7), seconds=0)
     assert told.reasons["aggregation"] == told.reasons["mask_block"] == "as you set it"
