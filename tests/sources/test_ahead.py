@@ -72,3 +72,21 @@ def test_items_are_drawn_no_further_than_needed():
     next(stream)
     assert drawn == [0, 1, 2]
     stream.close()
+
+
+def test_what_waits_is_not_read_after_leaving():
+    begun, go_on = [], threading.Event()
+
+    def read(item):
+        begun.append(item)
+        if item == 1:
+            go_on.wait(10)
+
+    stream = read_ahead(read, range(10), 3)
+    next(stream)
+    closing = threading.Thread(target=stream.close)
+    closing.start()
+    time.sleep(0.05)  # it now waits for item 1, and has given up 2 and 3
+    go_on.set()
+    closing.join()
+    assert begun == [0, 1]
