@@ -1,5 +1,7 @@
 """The same data give the same bits through any source; only what is used is read."""
 
+import pickle
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -263,6 +265,27 @@ def test_bad_values_are_found_when_they_are_read(make, X, tmp_path):
     X[42, 7] = np.nan
     with pytest.raises(ValueError, match="NaN"):
         SOMF(**SETTINGS).fit(make(X, tmp_path))
+
+
+@pytest.mark.parametrize("make", [npy, plain, sparse, several_files])
+def test_partial_fit_takes_sources_too(make, X, tmp_path):
+    expected, model = SOMF(**SETTINGS), SOMF(**SETTINGS)
+    for i in range(0, 100, 50):
+        (tmp_path / str(i)).mkdir()
+        expected.partial_fit(X[i : i + 50])
+        model.partial_fit(make(X[i : i + 50], tmp_path / str(i)))
+    np.testing.assert_array_equal(model.components_, expected.components_)
+    before = pickle.dumps(vars(model))
+    X[42, 7] = np.nan
+    (tmp_path / "bad").mkdir()
+    bad = make(X, tmp_path / "bad")
+    with pytest.raises(ValueError, match="NaN"):
+        model.partial_fit(bad)
+    assert pickle.dumps(vars(model)) == before
+    fresh = SOMF(**SETTINGS)
+    with pytest.raises(ValueError, match="NaN"):
+        fresh.partial_fit(bad)
+    assert not hasattr(fresh, "state_")
 
 
 def test_samples_are_checked_once(X, monkeypatch):

@@ -468,7 +468,7 @@ class SOMF(
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : as for `fit`; all of it is one batch
         y : ignored
         sample_indices : array-like of shape (n_samples,), default=None
             Numbers of the samples in the whole data set, from which the estimators
@@ -486,6 +486,8 @@ class SOMF(
             source = check_samples(self, X, reset=first, feature_order=known)
             index = check_indices(sample_indices, source.shape[0])
             self._check_against(source)
+            rows = np.arange(source.shape[0])
+            read = read_batch(source, rows, requirements(self))
         except Exception:
             self._restore(before)
             raise
@@ -495,8 +497,6 @@ class SOMF(
                 self.n_iter_ = 0
             solver, sampler = self._solver(team), self.state_.sampler.copy()
             mask = sampler.masks.draw(self.reduction_, sampler.rng)
-            rows = np.arange(source.shape[0])
-            read = read_batch(source, rows, requirements(self))
             X = np.ascontiguousarray(read.X, dtype=self.state_.D.dtype)
             batch = Batch(X, rows, index, read.missing)
             self.objective_ = record_step(solver, batch, mask, self._trace)
