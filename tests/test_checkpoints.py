@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 
 import somf.solver.storage as storage
@@ -172,6 +173,64 @@ def test_resume_wants_the_same_data(tmp_path, X):
         SOMF.resume(tmp_path, X[:99])
     with pytest.raises(ValueError, match="59 features"):
         SOMF.resume(tmp_path, X[:, :59])
+
+
+def test_resume_knows_the_data_again(tmp_path, X):
+    SOMF(**SETTINGS, checkpoint=tmp_path, n_epochs=2).fit(X)
+    with pytest.raises(ValueError, match="other samples than those"):
+        SOMF.resume(tmp_path, X[::-1])
+    with pytest.raises(ValueError, match="had no X_val"):
+        SOMF.resume(tmp_path, X, X_val=X[:5])
+    SOMF(**SETTINGS, checkpoint=tmp_path / "b", n_epochs=2).fit(X, X_val=X[:5])
+    with pytest.raises(ValueError, match="had X_val"):
+        SOMF.resume(tmp_path / "b", X)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"dict_init": pandas.DataFrame(np.eye(5, 60))},
+        {"dict_init": np.eye(5, 60).tolist()},
+        {"random_state": np.random.SeedSequence(3)},
+        {"random_state": np.random.default_rng(3)},
+    ],
+    ids=lambda p: type(next(iter(p.values()))).__name__,
+)
+def test_any_parameter_can_be_written(tmp_path, X, parameters):
+    settings = SETTINGS | {"n_epochs": 2, "tol": 0} | parameters
+    model = SOMF(**settings, checkpoint=tmp_path).fit(X)
+    assert_same(SOMF.resume(tmp_path, X), model)
+
+
+def test_a_folder_is_a_folder(tmp_path, X):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="is a file; it must be a folder"):
+        SOMF(**SETTINGS, checkpoint=tmp_path / "file").fit(X)
+    SOMF(**SETTINGS, checkpoint=tmp_path, n_epochs=2, tol=0).fit(X).save(
+        tmp_path / "checkpoint-final.safetensors"
+    )
+    assert SOMF.resume(tmp_path, X).n_iter_ == 2
+
+
+def test_progress_of_a_resumed_run_starts_anew(tmp_path, X, capsys, monkeypatch):
+    monkeypatch.setattr("somf.progress.ProgressBar.DELAY", 0)
+    monkeypatch.setattr("somf.progress.Lines.EVERY", 0)
+    settings = SETTINGS | {"n_epochs": 12, "tol": 0, "progress": True}
+    stop_after(50, SOMF(**settings, checkpoint=tmp_path), X)
+    capsys.readouterr()
+    model = SOMF.resume(tmp_path, X)
+    shown = capsys.readouterr().err.splitlines()
+    assert shown[0].startswith("fit: iteration 51 of 60 (85 %)")
+    first = float(shown[0].split("objective ")[1].split(",")[0])
+    np.testing.assert_allclose(first, model.trace_["objective"][50], rtol=1e-3)
+
+
+def test_bad_held_out_samples_are_named(X, tmp_path):
+    bad = X.copy()
+    bad[3, 4] = np.nan
+    np.save(tmp_path / "bad.npy", bad)
+    with pytest.raises(ValueError, match=r"X_val cannot be used. Samples \[3\]"):
+        SOMF(**SETTINGS).fit(X, X_val=tmp_path / "bad.npy")
 
 
 def test_a_model_is_no_checkpoint(tmp_path, X):

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -447,6 +448,36 @@ def test_checkpoints_elsewhere(data, tmp_path, run):
     (target / "model.safetensors").unlink()
     assert somf("fit", "--output", target, "--resume").exit_code == 0
     np.testing.assert_array_equal(components(target), components(run))
+
+
+def test_overwriting_begins_when_the_data_are_open(data, run, tmp_path):
+    target = tmp_path / "run"
+    shutil.copytree(run, target)
+    before = (target / "model.safetensors").read_bytes()
+    typo = ["fit", tmp_path / "typo.npy", "--output", target, "--overwrite", *OPTIONS]
+    check_error(somf(*typo), 1, "typo.npy")
+    assert (target / "model.safetensors").read_bytes() == before
+    (target / "report.png").write_bytes(b"old")
+    again = somf("fit", data, "--output", target, "--overwrite", *OPTIONS)
+    assert again.exit_code == 0
+    assert not (target / "report.png").exists()
+
+
+def test_paths_of_a_config_are_relative_to_it(X, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    np.save(tmp_path / "here" / "X.npy", X)
+    config = tmp_path / "here" / "my.toml"
+    config.write_text('[inputs]\ndata = "X.npy"\n[parameters]\nn_components = 3\n')
+    monkeypatch.chdir(tmp_path)
+    arguments = ["fit", "--config", "here/my.toml", "--output", "run"]
+    assert somf(*arguments).exit_code == 0
+    settings = tmp_path / "run" / "settings.toml"
+    assert str(tmp_path / "here" / "X.npy") in settings.read_text()
+    assert somf(*arguments, "--resume").exit_code == 0
+    short = "[inputs]\ndata = ['../here/X.npy']\n[parameters]\nn_components = 3\n"
+    settings.write_text(short)  # by a person: the rest are defaults
+    assert somf("fit", "--output", "run", "--resume", "--alpha", 1).exit_code == 0
+    check_error(somf("fit", "--output", "run", "--resume", "--alpha", 2), 2, "alpha")
 
 
 def test_what_fails_at_once_leaves_nothing(X, tmp_path):

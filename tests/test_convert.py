@@ -4,6 +4,7 @@ import sys
 
 import numpy as np
 import pytest
+from chunks import Chunked
 
 from somf import SOMF
 from somf.conversion import Layout, convert
@@ -321,3 +322,11 @@ def test_names_the_extra_without_zarr(X, target, monkeypatch):
     monkeypatch.setitem(sys.modules, "zarr", None)
     with pytest.raises(ImportError, match=r"somf\[chunked\]"):
         convert(X, target)
+
+
+def test_every_chunk_of_the_input_is_read_once(X, tmp_path, monkeypatch):
+    monkeypatch.setattr("somf.conversion.BLOCK_BYTES", 1)
+    source = Chunked(X, 25, None)
+    convert(source, tmp_path / "X.zarr", chunk_samples=8)
+    rows = np.concatenate([rows for rows, _ in source.log])
+    np.testing.assert_array_equal(np.sort(rows), np.arange(len(X)))

@@ -130,6 +130,34 @@ def test_advice_if_memory_is_short(X, monkeypatch):
     assert any("fewer components" in line for line in told.advice)
 
 
+def test_what_the_fit_would_refuse_or_choose(X):
+    with pytest.raises(ValueError, match="reduction=4000"):
+        plan(X, SOMF(10, reduction=4000), seconds=0)
+    assert plan(X, SOMF(dict_init=X[:7]), seconds=0).n_components == 7
+
+
+def test_no_trial_where_memory_is_short(X, monkeypatch):
+    monkeypatch.setattr("somf.planning.available_memory", lambda: 10**5)
+    assert plan(X, SOMF(10), seconds=0.1).seconds_per_epoch is None
+
+
+def test_chunks_longer_than_a_batch_are_counted():
+    source = Huge(1024)
+    settings = {"n_components": 50, "aggregation": "masked"}
+    told = plan(source, SOMF(**settings, batch_size=10_000), seconds=0)
+    assert told.read_bytes_per_epoch == 5 * told.data_bytes // 12
+    told = plan(source, SOMF(**settings), seconds=0)
+    assert told.settings["batch_size"] == 50_000
+
+
+def test_missing_values_take_a_gram_matrix_each(X):
+    one, two = (
+        plan(X, SOMF(10, batch_size=50, missing=how), seconds=0).memory_bytes
+        for how in ("error", "mask")
+    )
+    assert two - one == 4 * 50 * 10 * 10
+
+
 def test_bad_parameters_and_data_are_refused(X):
     with pytest.raises(ValueError, match="alpha=-1"):
         plan(X, SOMF(10, alpha=-1))

@@ -227,13 +227,25 @@ def test_chunked_epoch_visits_every_sample_once(batch_size, mix, shuffle, seed):
 
 @pytest.mark.parametrize("batch_size", [4, 5, 10, 20])
 def test_batches_of_whole_chunks(batch_size):
-    order, rng = SampleOrder(20, batch_size, True, CHUNKS), np.random.default_rng(0)
+    chunks = np.array([0, 4, 8, 12, 16, 18])
+    order, rng = SampleOrder(18, batch_size, True, chunks), np.random.default_rng(0)
     for _ in range(5):
         for batch in epoch(order, rng):
-            for low, high in pairwise(CHUNKS):
+            for low, high in pairwise(chunks):
                 here = np.count_nonzero((batch >= low) & (batch < high))
                 assert here in (0, high - low)
             assert len(batch) > 0
+
+
+def test_irregular_chunks_make_even_batches():
+    bounds = np.cumsum([0, 30, *[2] * 35])  # one long chunk, 35 short ones
+    rng = np.random.default_rng(0)
+    for batch_size, most in ((10, 10), (50, 64), (30, 58)):
+        order = SampleOrder(100, batch_size, True, bounds)
+        for _ in range(10):
+            assert max(len(batch) for batch in epoch(order, rng)) <= most
+    long_chunk = [b for b in epoch(order, rng) if np.isin(np.arange(30), b).any()]
+    assert len(long_chunk) == 1  # it fits into a batch, and is not cut
 
 
 def test_chunks_longer_than_a_batch_are_used_up_before_the_next():

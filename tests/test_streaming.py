@@ -9,12 +9,19 @@ from chunks import Chunked, Plain, read_all
 
 from somf import SOMF
 from somf.choices import choose
-from somf.reading import MIX_BYTES, cache_bytes, make_reader, sample_order
+from somf.reading import (
+    MIX_BYTES,
+    cache_bytes,
+    make_reader,
+    rows_read,
+    sample_order,
+)
 from somf.solver.run import Reader
 from somf.sources import PatchSource, SampleSource
 from somf.sources.base import (
     COMPLETE,
     ArraySource,
+    ObservedBatch,
     Requirements,
     Source,
 )
@@ -298,7 +305,7 @@ def test_samples_are_checked_once(X, monkeypatch):
         check(wanted, X, rows)
 
     monkeypatch.setattr(Requirements, "check", note)
-    SOMF(**SETTINGS).fit(Plain(X))
+    SOMF(**(SETTINGS | {"dict_init": "random"})).fit(Plain(X))
     assert SETTINGS["n_epochs"] > 1
     assert sorted(looked_at) == list(range(100))
 
@@ -419,3 +426,103 @@ def test_an_array_is_not_read_ahead(X):
     order = sample_order(source, choices, True)
     assert make_reader(source, choices, order, COMPLETE).depth == 0
     assert order.chunks is None
+
+
+class Gone(Plain):
+    """Cannot be read at all."""
+
+    def read(self, rows):
+        raise OSError("the disk is gone")
+
+
+def test_a_fit_that_fails_at_once_leaves_the_model_as_it_was(X, tmp_path):
+    model = SOMF(**SETTINGS).fit(X)
+    codes, n_features = model.transform(X), model.n_features_in_
+    wider = np.concatenate([X, X], axis=1)
+    with pytest.raises(OSError, match="the disk is gone"):
+        model.fit(Gone(wider))
+    with pytest.raises(ValueError, match="overflow"):
+        model.fit(np.full_like(wider, 1e30))
+    assert model.n_features_in_ == n_features
+    np.testing.assert_array_equal(model.transform(X), codes)
+    fresh = SOMF(**SETTINGS)
+    with pytest.raises(ValueError, match="overflow"):
+        fresh.partial_fit(np.full_like(X, 1e30))
+    assert not hasattr(fresh, "state_")
+
+
+def test_a_fit_that_fails_later_leaves_a_model_of_the_new_data(X):
+    model = SOMF(**SETTINGS).fit(X)
+    wider = np.concatenate([X, X], axis=1)
+    with pytest.raises(OSError, match="the disk is gone"):
+        model.fit(Failing(wider, 4))
+    assert model.n_features_in_ == model.components_.shape[1] == 240
+    assert model.transform(wider).shape == (100, 5)
+
+
+@pytest.mark.parametrize("init", ["samples", "random"])
+def test_infinity_is_found_where_only_a_part_is_read(init, X):
+    X[:, 77] = np.inf  # in every first atom, and in every sample for a new one
+    settings = SETTINGS | {"aggregation": "masked", "reduction": 12, "dict_init": init}
+    with pytest.raises(ValueError, match="infinity"):
+        SOMF(**settings).fit(Chunked(X, 20, 10))
+
+
+def test_a_sample_may_replace_two_atoms(X):
+    source = Chunked(X, 20, 10)
+    batch = ObservedBatch(X[:5], np.array([4, 8, 15, 16, 23]), source, COMPLETE)
+    copied = batch.copy_rows(np.array([3, 0, 3, 1]))
+    np.testing.assert_array_equal(copied, X[[16, 4, 16, 8]])
+    np.testing.assert_array_equal(source.log[0][0], [4, 8, 16])
+
+
+@pytest.mark.parametrize(
+    ("row_chunk", "batch_size", "n_samples"),
+    [(64, "auto", 256), (300, "auto", 300), (64, 50, 50), (1, "auto", 200)],
+)
+def test_batches_are_whole_chunks_for_partial_reads(row_chunk, batch_size, n_samples):
+    source = Sized((10**5, 10_000), row_chunk, 512)
+    settings = {"code_l1_ratio": 0.0, "aggregation": "masked", "batch_size": batch_size}
+    assert choices_for(source, n_components=20, **settings).batch_size == n_samples
+    del settings["aggregation"]
+    usual = 200 if batch_size == "auto" else batch_size
+    assert choices_for(source, n_components=20, **settings).batch_size == usual
+
+
+@pytest.mark.parametrize(
+    ("feature_chunk", "mask_block", "part"),
+    [
+        (500, "auto", True),
+        (500, 1000, True),
+        (500, 1, False),
+        (500, 750, False),
+        (833, "auto", True),
+        (5000, "auto", False),  # 2 chunks cannot make a twelfth
+    ],
+)
+def test_only_whole_chunks_of_features_are_read(feature_chunk, mask_block, part):
+    source = Sized((10**5, 10_000), 64, feature_chunk)
+    settings = {"aggregation": "masked", "reduction": 12, "mask_block": mask_block}
+    assert choices_for(source, n_components=20, **settings).reads_observed == part
+
+
+def test_chunks_that_are_read_again_and_again_are_told_of(caplog):
+    source = Sized((1000, 10_000), 100, 500)
+    for batch_size, told in ((100, False), (20, True)):
+        choices = choices_for(
+            source, n_components=5, aggregation="masked", batch_size=batch_size
+        )
+        order = sample_order(source, choices, True)
+        make_reader(source, choices, order, COMPLETE)
+        assert ("5.0 times too much" in caplog.text) == told
+        assert rows_read(source, choices, order.n_batches) == (5000 if told else 1000)
+
+
+def test_transform_and_score_read_every_chunk_once(X, monkeypatch):
+    monkeypatch.setattr("somf.solver.evaluation.CHUNK", 15)
+    model = SOMF(**SETTINGS).fit(X)
+    for method in (model.transform, model.score):
+        source = Chunked(X, 40, None)
+        method(source)
+        assert read_numbers(source) == X.size
+    np.testing.assert_array_equal(model.transform(source), model.transform(X))

@@ -17,7 +17,7 @@ logger = logging.getLogger("somf")
 
 KEEP = 2  # the newest may be damaged by what made the run fail
 NAME = "checkpoint-{:09d}.safetensors"
-PATTERN = "checkpoint-*.safetensors"
+PATTERN = "checkpoint-[0-9]*.safetensors"
 
 
 class Interrupted(KeyboardInterrupt):
@@ -57,6 +57,11 @@ class Checkpoints:
 
     def begin(self, fresh: bool) -> None:
         """Make the folder, and refuse to start a fresh run over an old one."""
+        if self.folder.exists() and not self.folder.is_dir():
+            raise ValueError(
+                f"checkpoint={str(self.folder)!r} is a file; it must be a folder, or "
+                "a name for a new one."
+            )
         self.folder.mkdir(parents=True, exist_ok=True)
         if fresh and find(self.folder):
             raise ValueError(

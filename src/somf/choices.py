@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from somf.solver.schedule import auto_batch_size, auto_reduction
 from somf.sources.base import Source
 
@@ -33,9 +35,7 @@ def choose(
         reduction = auto_reduction(n_features, k)
     dict_update = updated_features(parameters, n_features, k, reduction)
     reads_observed = (
-        source.feature_chunk is not None
-        and source.feature_chunk < n_features
-        and reduction > 1
+        _suits_masks(source, parameters["mask_block"], reduction)
         and parameters["aggregation"] == "masked"
         and parameters["code_estimator"] != "exact"
         and dict_update == "observed"
@@ -43,14 +43,34 @@ def choose(
     block = parameters["mask_block"]
     if block == "auto":
         block = source.feature_chunk if reads_observed else 1
+    batch_size = _batch_size(parameters, n_samples, n_features, k)
+    if reads_observed and parameters["batch_size"] == "auto":
+        batch_size = _whole_chunks(batch_size, source)
     return Choices(
         n_components=k,
         reduction=float(reduction),
-        batch_size=_batch_size(parameters, n_samples, n_features, k),
+        batch_size=batch_size,
         dict_update=dict_update,
         mask_block=min(int(block or 1), n_features),
         reads_observed=reads_observed,
     )
+
+
+def _suits_masks(source: Source, block: int | str, reduction: float) -> bool:
+    """Whether masks can be made of whole chunks of features."""
+    chunk = source.feature_chunk
+    if chunk is None or reduction <= 1:
+        return False
+    aligned = block == "auto" or int(block) % chunk == 0
+    return aligned and source.shape[1] >= reduction * chunk
+
+
+def _whole_chunks(batch_size: int, source: Source) -> int:
+    """Round a batch up to whole chunks of rows, which are read whole anyway."""
+    if source.row_chunks is None:
+        return batch_size
+    longest = int(np.diff(source.row_chunks).max())
+    return min(-(-batch_size // longest) * longest, source.shape[0])
 
 
 def updated_features(

@@ -18,6 +18,7 @@ from somf.sources import as_source
 from somf.sources.ahead import read_ahead
 from somf.sources.base import Indices, Source
 from somf.sources.checks import need
+from somf.sources.chunked import read_in_order
 from somf.sources.reordered import align_features
 
 Array = NDArray[Any]
@@ -154,7 +155,9 @@ def _copy(
     group = _zarr().open_group(str(target), mode="r+")
     samples = group[SAMPLES]
     record = dict(group.attrs[RECORD])
-    for rows, block in read_ahead(source.read, layout.blocks(done), depth=1):
+    blocks = layout.blocks(done)
+    source = read_in_order(source, len(blocks[0]) if blocks else 0)
+    for rows, block in read_ahead(source.read, blocks, depth=1):
         done = int(rows[-1]) + 1
         samples[rows[0] : done] = block.astype(layout.dtype, copy=False)
         record.update(rows_done=done, complete=done == layout.shape[0])

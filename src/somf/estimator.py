@@ -38,7 +38,7 @@ from somf.solver.state import State
 from somf.solver.storage import read_model, write_model
 from somf.solver.trace import Trace
 from somf.solver.workspace import Workspace
-from somf.sources.base import Batch, Source, read_batch
+from somf.sources.base import Batch, Source, fingerprint, read_batch
 from somf.threads import Team, resolve_n_threads
 
 Array = NDArray[Any]
@@ -329,12 +329,13 @@ class SOMF(
             held_out = self._held_out(X_val, source.feature_order)
             self._check_against(source)
             checkpoints = self._checkpoints(fresh=True)
+            with Team(resolve_n_threads(self.n_threads)) as team:
+                run = self._new_run(team, source, held_out)
+                self._follow(run, X, y, checkpoints)
         except Exception:
-            self._restore(before)
+            if not self._has_begun(before):
+                self._restore(before)
             raise
-        with Team(resolve_n_threads(self.n_threads)) as team:
-            run = self._new_run(team, source, held_out)
-            self._follow(run, X, y, checkpoints)
         return self
 
     @classmethod
@@ -362,12 +363,12 @@ class SOMF(
                 f"{os.fspath(path)} is a model, not a checkpoint of a fit: there is "
                 "nothing to resume. SOMF.load reads it; partial_fit goes on from it."
             )
-        model._resume(attributes["run"], path, X, y, X_val)
+        model._resume(attributes, path, X, y, X_val)
         return model
 
     @with_callbacks  # type: ignore[untyped-decorator]
     def _resume(
-        self, progress: dict[str, Any], path: Any, X: Any, y: Any, X_val: Any
+        self, attributes: dict[str, Any], path: Any, X: Any, y: Any, X_val: Any
     ) -> None:
         state, order = self.state_, self.state_.sampler.order
         source = check_samples(self, X, feature_order=state.feature_order)
@@ -378,11 +379,21 @@ class SOMF(
                 f"X has {source.shape[0]} samples, but the run in {os.fspath(path)} "
                 f"is one over {wanted}. Resume it with the data it was started with."
             )
+        if fingerprint(source) != attributes["samples"]:
+            raise ValueError(
+                f"X holds other samples than those that the run in {os.fspath(path)} "
+                "was started with. Resume it with the same data, in the same order."
+            )
+        if (held_out is not None) != attributes["held_out"]:
+            had = "had" if attributes["held_out"] else "had no"
+            raise ValueError(
+                f"The run in {os.fspath(path)} {had} X_val: resume it in the same way."
+            )
         folder = Path(path)
         self.checkpoint = folder if folder.is_dir() else folder.parent
         checkpoints = self._checkpoints(fresh=False)
         with Team(resolve_n_threads(self.n_threads)) as team:
-            run = self._run(team, source, held_out, Progress(**progress))
+            run = self._run(team, source, held_out, Progress(**attributes["run"]))
             self._follow(run, X, y, checkpoints)
 
     def _held_out(self, X_val: Any, feature_order: Any) -> Source | None:
@@ -423,13 +434,28 @@ class SOMF(
         if held_out is None:
             return None
         evaluation = self._evaluation(team)
-        return lambda: evaluation.objective(held_out)
+
+        def objective() -> float:
+            try:
+                return evaluation.objective(held_out)
+            except ValueError as error:
+                raise ValueError(f"X_val cannot be used. {error}") from error
+
+        return objective
 
     def _follow(
         self, run: Run, X: Any, y: Any, checkpoints: Checkpoints | None
     ) -> None:
         """Go through a run, with progress, callbacks and checkpoints."""
         callbacks = EpochCallbacks(self, X, y, self.n_epochs)
+        samples = None
+        if checkpoints is not None:
+            samples = fingerprint(run.reader.source)
+
+        def write(path: Path) -> None:
+            held_out, progress = run.validate is not None, run.progress.as_dict()
+            self._write(path, run=progress, samples=samples, held_out=held_out)
+
         with (
             ProgressBar(self.progress, run.batch_size) as bar,
             catch_signals(checkpoints is not None) as signals,
@@ -445,7 +471,7 @@ class SOMF(
                 if checkpoints is not None:
                     checkpoints.after_step(
                         self.n_steps_,
-                        lambda path: self._write(path, run=run.progress.as_dict()),
+                        write,
                         last=bool(run.stop_reason),
                         signal=signals.received,
                     )
@@ -488,19 +514,19 @@ class SOMF(
             self._check_against(source)
             rows = np.arange(source.shape[0])
             read = read_batch(source, rows, requirements(self))
+            with Team(resolve_n_threads(self.n_threads)) as team:
+                if first:
+                    self._start(source)
+                    self.n_iter_ = 0
+                solver, sampler = self._solver(team), self.state_.sampler.copy()
+                mask = sampler.masks.draw(self.reduction_, sampler.rng)
+                X = np.ascontiguousarray(read.X, dtype=self.state_.D.dtype)
+                batch = Batch(X, rows, index, read.missing)
+                self.objective_ = record_step(solver, batch, mask, self._trace)
+                self.state_.sampler = sampler
         except Exception:
             self._restore(before)
             raise
-        with Team(resolve_n_threads(self.n_threads)) as team:
-            if first:
-                self._start(source)
-                self.n_iter_ = 0
-            solver, sampler = self._solver(team), self.state_.sampler.copy()
-            mask = sampler.masks.draw(self.reduction_, sampler.rng)
-            X = np.ascontiguousarray(read.X, dtype=self.state_.D.dtype)
-            batch = Batch(X, rows, index, read.missing)
-            self.objective_ = record_step(solver, batch, mask, self._trace)
-            self.state_.sampler = sampler
         return self
 
     def _start(self, source: Source) -> None:
@@ -515,7 +541,9 @@ class SOMF(
             if source.feature_order is not None:
                 init = init[:, source.feature_order]
         choices = choose(self.get_params(deep=False), source, k)
-        atoms = initial_atoms(init, source, choices.n_components, constraint, rng)
+        wanted = requirements(self)
+        k = choices.n_components
+        atoms = initial_atoms(init, source, k, constraint, rng, wanted)
         masks = MaskSampler(n_features, self.mask, choices.mask_block)
         self.state_ = State.start(atoms, constraint, rng, masks, source.feature_order)
         self._trace = Trace()
@@ -683,9 +711,10 @@ class SOMF(
     def _write(self, path: str | os.PathLike[str], **more: Any) -> None:
         attributes = {n: getattr(self, n) for n in _FITTED if hasattr(self, n)}
         attributes |= more
-        write_model(
-            path, self.get_params(deep=False), attributes, self.state_, self._trace
-        )
+        parameters = self.get_params(deep=False)
+        if not isinstance(self.dict_init, str):
+            parameters["dict_init"] = np.asarray(self.dict_init)
+        write_model(path, parameters, attributes, self.state_, self._trace)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -722,6 +751,11 @@ class SOMF(
             )
         if not isinstance(self.dict_init, str):
             check_atoms(self.dict_init, self.n_components, n_features)
+
+    def _has_begun(self, before: dict[str, Any]) -> bool:
+        """Whether a new fit has made an iteration: its model is then the model."""
+        trace = self.__dict__.get("_trace", Trace())
+        return trace is not before.get("_trace") and len(trace) > 0
 
     def _restore(self, attributes: dict[str, Any]) -> None:
         self.__dict__.clear()

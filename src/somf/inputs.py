@@ -55,7 +55,7 @@ def is_source(X: Any) -> bool:
     if isinstance(X, str | os.PathLike):
         return True
     if type(X).__module__.split(".")[0] in ("h5py", "zarr", "dask"):
-        return type(X).__name__ in ("Array", "Dataset")
+        return type(X).__name__ in ("Array", "Dataset", "Group")
     return isinstance(X, SampleSource) and not hasattr(X, "__array__")
 
 

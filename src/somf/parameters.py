@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from numbers import Integral, Real
 from typing import Any
@@ -67,6 +68,11 @@ def check_parameters(parameters: dict[str, Any]) -> None:
         raise ValueError(
             f"code_estimator={parameters['code_estimator']!r} cannot tell which "
             'entries of a sample are missing; missing="mask" needs "masked".'
+        )
+    folder = parameters["averages_folder"]
+    if folder is not None and not os.path.isdir(folder):
+        raise ValueError(
+            f"averages_folder={os.fspath(folder)!r} must be a folder that exists."
         )
     if isinstance(parameters["dict_init"], str):
         check_choice("dict_init", parameters["dict_init"], ("samples", "random"))

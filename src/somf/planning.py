@@ -15,7 +15,7 @@ from somf.estimator import SOMF
 from somf.inputs import check_samples
 from somf.memory import available_memory
 from somf.parameters import check_parameters
-from somf.reading import cache_bytes, reads_chunks, sample_order
+from somf.reading import cache_bytes, reads_chunks, rows_read, sample_order
 from somf.solver.products import TILE
 from somf.sources.ahead import DEPTH
 from somf.sources.base import ArraySource, Source
@@ -103,15 +103,23 @@ def plan(X: Any, model: SOMF | None = None, *, seconds: float = 2.0) -> Plan:
     parameters = model.get_params(deep=False)
     check_parameters(parameters)
     source = check_samples(model, X, reset=True)
-    choices = choose(parameters, source)
+    model._check_against(source)
+    init = model.dict_init
+    n_given = None if isinstance(init, str) else len(np.asarray(init))
+    choices = choose(parameters, source, n_given)
     order = sample_order(source, choices, bool(model.shuffle))
-    observed = 1 / choices.reduction if choices.reads_observed else 1.0
     n_samples, n_features = source.shape
-    data = n_samples * n_features * source.dtype.itemsize
+    row_bytes = n_features * source.dtype.itemsize
+    data = n_samples * row_bytes
+    n_rows: float = rows_read(source, choices, order.n_batches)
+    if choices.reads_observed:
+        n_rows /= choices.reduction
     averages = averages_bytes(parameters, choices, source)
     needed = memory_bytes(parameters, choices, source, order.mix)
     needed += averages if averages < available_memory() // 2 else 0
-    took = _try(model, source, seconds) if seconds > 0 else None
+    took = None
+    if seconds > 0 and needed < available_memory():
+        took = _try(model, source, seconds)
     return Plan(
         n_samples=n_samples,
         n_features=n_features,
@@ -122,7 +130,7 @@ def plan(X: Any, model: SOMF | None = None, *, seconds: float = 2.0) -> Plan:
         reading_bytes=reading_bytes(choices, source, order.mix),
         averages_bytes=averages,
         data_bytes=data,
-        read_bytes_per_epoch=0 if source.in_memory else int(data * observed),
+        read_bytes_per_epoch=0 if source.in_memory else int(row_bytes * n_rows),
         flops_per_iteration=flops(parameters, choices, source),
         iterations_per_epoch=order.n_batches,
         seconds_per_epoch=None if took is None else took * order.n_batches,
@@ -145,6 +153,8 @@ def memory_bytes(
     elif masked:
         numbers += 2 * k * p
     numbers += (16 if k <= 128 else 64) * (p if whole else q)
+    if parameters["missing"] == "mask":
+        numbers += b * k * k  # each sample has a Gram matrix of its own
     numbers += TILE * (b + k) * resolve_n_threads(parameters["n_threads"])
     size = int(source.dtype.itemsize * numbers) + 8 * (2 * p + n)
     size += reading_bytes(choices, source, mix)
@@ -186,21 +196,21 @@ def flops(parameters: dict[str, Any], choices: Choices, source: Source) -> int:
 
 
 def _try(model: SOMF, source: Source, seconds: float) -> float:
-    """Return the median seconds of an iteration, reading included."""
+    """Return the mean seconds of an iteration, reading included."""
     with Team(resolve_n_threads(model.n_threads)) as team:
         run = iter(model._new_run(team, source, None))
         for _ in islice(run, WARM_UP):
             pass
-        times = []
-        start = last = time.perf_counter()
+        n_done, elapsed = 0, 0.0
+        start = time.perf_counter()
         for _ in run:
-            now = time.perf_counter()
-            times.append(now - last)
-            last = now
-            if now - start > seconds:
+            n_done += 1
+            elapsed = time.perf_counter() - start
+            if elapsed > seconds:
                 break
-    trace = model.trace_
-    return float(np.median(times) if times else np.diff(trace["time"], prepend=0)[-1])
+    if n_done == 0:  # a run of very few iterations
+        return float(model.trace_["time"][-1] / len(model.trace_["time"]))
+    return elapsed / n_done
 
 
 def _settings(parameters: dict[str, Any], choices: Choices) -> dict[str, Any]:
@@ -248,7 +258,8 @@ def _advice(
     if needed > free:
         advice.append(
             f"This needs {show_bytes(needed)} of memory and {show_bytes(free)} are "
-            "free: choose fewer components or smaller batches."
+            "free: choose fewer components or smaller batches, and store data that are "
+            "in chunks in chunks of fewer rows."
         )
     larger = not source.in_memory and data > free
     if larger and source.feature_chunk and parameters["aggregation"] != "masked":

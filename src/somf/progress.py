@@ -72,6 +72,7 @@ class ProgressBar:
         self._task: Any = None
         self._lines = Lines()
         self._mean = 0.0
+        self._n_shown = 0
 
     def __enter__(self) -> Self:
         return self
@@ -89,7 +90,8 @@ class ProgressBar:
     def show(self, report: Report) -> None:
         """Bring the bar up to date."""
         # A running mean: single batches are noisy.
-        rate = max(0.05, 1 / report.step)
+        self._n_shown += 1
+        rate = max(0.05, 1 / self._n_shown)
         self._mean += rate * (report.objective - self._mean)
         elapsed = time.perf_counter() - self._start
         if not self.wanted or elapsed < self.DELAY:
@@ -107,7 +109,7 @@ class ProgressBar:
             self._task,
             completed=report.step,
             objective=f"{self._mean:.4g}",
-            speed=f"{report.step * self.batch_size / elapsed:,.0f}",
+            speed=f"{self._n_shown * self.batch_size / elapsed:,.0f}",
         )
 
     def _open(self, total: int) -> None:

@@ -54,10 +54,27 @@ def cache_bytes(source: Source, mix: int) -> int:
     return n_kept * source.shape[1] * source.dtype.itemsize
 
 
+def rows_read(source: Source, choices: Choices, n_batches: int) -> int:
+    """Return how many rows an epoch reads: long chunks are read for every batch."""
+    if source.row_chunks is None or not choices.reads_observed:
+        return source.shape[0]
+    return max(source.shape[0], n_batches * longest_chunk(source))
+
+
 def make_reader(
     source: Source, choices: Choices, order: SampleOrder, wanted: Requirements
 ) -> Reader:
     """Return the reader of the batches of a fit."""
+    n_rows = rows_read(source, choices, order.n_batches)
+    if n_rows > 1.5 * source.shape[0]:
+        logger.warning(
+            "Batches of %d samples read chunks of %d rows: %.1f times too much. Choose "
+            "batch_size=%d or more.",
+            choices.batch_size,
+            longest_chunk(source),
+            n_rows / source.shape[0],
+            longest_chunk(source),
+        )
     if reads_chunks(source, choices):
         n_bytes = cache_bytes(source, order.mix)
         if n_bytes > available_memory() // 2:

@@ -136,9 +136,19 @@ class SampleOrder:
             self.order = np.concatenate(parts)
             if self.mix:
                 self._mix(ends, rng)
-            elif self.n_batches <= len(sizes):
-                whole = batches * len(sizes) // self.n_batches
-                self.cuts = np.concatenate([[0], ends])[whole]
+            else:
+                self._cut_at_chunks(np.concatenate([[0], ends]))
+
+    def _cut_at_chunks(self, bounds: Indices) -> None:
+        """Let batches be whole chunks, as long as none gets twice its share."""
+        share = self.n_samples / self.n_batches
+        n_chunks = len(bounds) - 1
+        if self.n_batches <= n_chunks:
+            numbers = np.arange(self.n_batches + 1) * n_chunks // self.n_batches
+            if np.diff(bounds[numbers]).max() <= 2 * share:
+                self.cuts = bounds[numbers]
+            elif np.diff(bounds).max() <= share:  # the last bound before each cut
+                self.cuts = bounds[np.searchsorted(bounds, self.cuts, "right") - 1]
 
     def _mix(self, ends: Indices, rng: np.random.Generator) -> None:
         """Shuffle groups of chunks, each of `mix` samples or more."""

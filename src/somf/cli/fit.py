@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from somf.cli.base import data_argument, json_option, show
-from somf.cli.options import EstimatorCommand, estimator_parameters
+from somf.cli.options import (
+    EstimatorCommand,
+    estimator_parameters,
+    parameter_defaults,
+)
 from somf.cli.runs import RunFolder, load_model
 from somf.cli.settings import Settings, asked_settings, check_settings, complete
 
@@ -70,18 +74,19 @@ def fit(
     check_settings(ctx, settings)
     if folder.started and not resume:
         _make_way(ctx, folder, overwrite)
-    if folder.finished:
+    if folder.finished and not overwrite:
         model = load_model(output)
     else:
         from somf.cli.running import run
 
-        model = run(folder, settings, resume)
+        model = run(folder, settings, resume, overwrite)
     _show_result(folder, model, as_json)
 
 
 def _settings_of(ctx: click.Context, folder: RunFolder, asked: Settings) -> Settings:
     """Return the settings of a run; what is asked for must agree with them."""
     settings = Settings.read(folder.settings)
+    settings.parameters = parameter_defaults() | settings.parameters
     there = {"data": settings.data, "val": settings.val, **settings.parameters}
     here = {"data": asked.data, "val": asked.val, **asked.parameters}
     for name, value in here.items():
@@ -96,8 +101,7 @@ def _settings_of(ctx: click.Context, folder: RunFolder, asked: Settings) -> Sett
 
 def _make_way(ctx: click.Context, folder: RunFolder, overwrite: bool) -> None:
     if overwrite:
-        folder.clear()
-        return
+        return  # when the data are open
     what, way = (
         "an unfinished run",
         "--resume to continue it, --overwrite to replace it",

@@ -24,7 +24,7 @@ def report(run: str, as_json: bool) -> None:
     if not folder.trace.exists():
         raise FileNotFoundError(f"{run} holds no {folder.trace.name}: no finished run.")
     trace = read_trace(folder.trace)
-    target = folder.path / "report.png"
+    target = folder.report
     figure = draw(trace)
     with written_beside(target) as beside:
         figure.savefig(beside, dpi=110, format="png")

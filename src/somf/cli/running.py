@@ -12,20 +12,24 @@ from somf.cli.settings import Settings, make_parameters
 from somf.estimator import SOMF
 
 
-def run(folder: RunFolder, settings: Settings, resume: bool) -> SOMF:
+def run(
+    folder: RunFolder, settings: Settings, resume: bool, overwrite: bool = False
+) -> SOMF:
     """Fit or resume, and write the files of the run; what failed can be resumed.
 
     If there is no checkpoint to resume from, nothing is left.
     """
+    X, X_val = _open(settings)
+    if overwrite:
+        folder.clear()
     checkpoints = Path(settings.parameters["checkpoint"] or folder.checkpoints)
     again = f"somf fit --output {folder.path} --resume"
     before = _newest(checkpoints)
     try:
         if resume and before:
-            X, X_val = _open(settings)
             model = SOMF.resume(checkpoints, X, X_val=X_val)
         else:
-            model = _fit(folder, settings, checkpoints)
+            model = _fit(folder, settings, checkpoints, X, X_val)
     except Interrupted as error:
         text = f"{error}, on the command line: {again}"
         raise Failure(text, 128 + error.signal) from error
@@ -55,8 +59,9 @@ def _open(settings: Settings) -> tuple[Any, Any]:
     return open_data(settings.data), val
 
 
-def _fit(folder: RunFolder, settings: Settings, checkpoints: Path) -> SOMF:
-    X, X_val = _open(settings)
+def _fit(
+    folder: RunFolder, settings: Settings, checkpoints: Path, X: Any, X_val: Any
+) -> SOMF:
     parameters = make_parameters(settings) | {"checkpoint": checkpoints}
     folder.path.mkdir(parents=True, exist_ok=True)
     settings.write(folder.settings)

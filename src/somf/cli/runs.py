@@ -29,6 +29,7 @@ class RunFolder:
         self.model = self.path / "model.safetensors"
         self.trace = self.path / "trace.csv"
         self.settings = self.path / "settings.toml"
+        self.report = self.path / "report.png"
         self.checkpoints = self.path / "checkpoints"
 
     @property
@@ -43,7 +44,7 @@ class RunFolder:
 
     def clear(self) -> None:
         """Remove what a run wrote, and nothing else; the folder too if it is empty."""
-        for file in (self.model, self.trace, self.settings):
+        for file in (self.model, self.trace, self.settings, self.report):
             file.unlink(missing_ok=True)
         self.remove_checkpoints()
         if self.path.exists() and not any(self.path.iterdir()):

@@ -42,7 +42,11 @@ class Settings:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Settings:
-        """Read settings from a file that `write` or a person wrote."""
+        """Read settings from a file that `write` or a person wrote.
+
+        Paths are relative to the folder of the file.
+        """
+        folder = os.path.dirname(os.path.abspath(path))
         try:
             tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except ValueError as error:  # not UTF-8, or not TOML
@@ -51,10 +55,16 @@ class Settings:
         parameters = tables.pop("parameters", {})
         _known(tables, ("somf",), path)
         _known(parameters, list(parameter_defaults()), path)
+        parameters = {n: None if v == NONE else v for n, v in parameters.items()}
+        for name in PATHS:
+            if parameters.get(name) not in (None, *WORDS):
+                parameters[name] = os.path.normpath(
+                    os.path.join(folder, parameters[name])
+                )
         return cls(
-            data=_paths(inputs, "data", path),
-            val=_paths(inputs, "val", path),
-            parameters={n: None if v == NONE else v for n, v in parameters.items()},
+            data=_paths(inputs, "data", path, folder),
+            val=_paths(inputs, "val", path, folder),
+            parameters=parameters,
         )
 
     def write(self, path: Path) -> None:
@@ -82,13 +92,13 @@ def _known(
 
 
 def _paths(
-    table: Mapping[str, Any], name: str, path: str | os.PathLike[str]
+    table: Mapping[str, Any], name: str, path: str | os.PathLike[str], folder: str
 ) -> list[str]:
     value = table.get(name, [])
     values = [value] if isinstance(value, str) else value
     if not isinstance(values, list) or not all(isinstance(v, str) for v in values):
         raise ValueError(f"{path} has {name} = {value!r}; it must be a list of paths.")
-    return values
+    return [os.path.normpath(os.path.join(folder, value)) for value in values]
 
 
 def _entry(key: str, value: Any) -> str:

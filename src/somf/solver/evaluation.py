@@ -14,6 +14,7 @@ from somf.solver.missing import impute, known_grams
 from somf.solver.products import TILE, correlate, read_tile
 from somf.sources.ahead import read_ahead
 from somf.sources.base import COMPLETE, Batch, Indices, Requirements, Source, read_batch
+from somf.sources.chunked import read_in_order
 from somf.threads import Team
 
 Array = NDArray[Any]
@@ -72,6 +73,7 @@ class Evaluation:
             return read_batch(source, rows, self.wanted)
 
         depth = 0 if source.in_memory else 1
+        source = read_in_order(source, CHUNK)
         for _, batch in read_ahead(read, parts, depth):
             if batch.X.dtype != self.D.dtype:
                 X = batch.X[batch.rows].astype(self.D.dtype)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from somf.problem import AtomConstraint
-from somf.sources.base import SampleSource
+from somf.sources.base import COMPLETE, Requirements, SampleSource
 
 Array = NDArray[Any]
 
@@ -21,6 +21,7 @@ def initial_atoms(
     n_components: int,
     constraint: AtomConstraint,
     rng: np.random.Generator,
+    wanted: Requirements = COMPLETE,
 ) -> Array:
     """Return (n_components, n_features) atoms in the ball, in the dtype of the data.
 
@@ -37,6 +38,7 @@ def initial_atoms(
         for start in range(0, n_chosen, CHUNK):
             some = slice(start, min(start + CHUNK, n_chosen))
             samples = source.read(chosen[some])
+            wanted.check(samples, chosen[some])
             samples[np.isnan(samples)] = 0
             atoms[some] = constraint.rescale(samples)
     for atom in atoms:

@@ -147,6 +147,11 @@ class Factorization:
             G, beta, energy = estimate(state, seen, settings.schedule.v)
             codes = self._solve(G, beta, energy, seen)
             objective = self._objective(G, beta, energy, codes)
+            if not np.isfinite(objective):
+                raise ValueError(
+                    f"The codes of this batch are not finite in {state.D.dtype}. "
+                    "Scale the data, convert them to float64, or raise alpha."
+                )
             seen.impute(codes, state.D)
         return Coded(seen, codes, objective)
 

@@ -84,9 +84,8 @@ def _plain(value: Any) -> Any:
         return value.item()
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    if isinstance(value, np.random.RandomState | np.random.Generator):
-        return None
-    return value
+    plain = isinstance(value, bool | int | float | str | list | tuple | dict | None)
+    return value if plain else None  # a generator
 
 
 def write_file(

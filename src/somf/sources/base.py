@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -54,18 +55,19 @@ class ObservedBatch:
     X: Array
     index: Indices
     source: SampleSource
+    wanted: Requirements
     missing: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.index)
 
     def copy_rows(self, which: Indices) -> Array:
-        """Read all features of the chosen samples."""
-        order = np.argsort(self.index[which])
-        rows = np.empty((len(which), self.source.shape[1]), self.X.dtype)
-        rows[order] = self.source.read(self.index[which][order])
-        rows[np.isnan(rows)] = 0
-        return rows
+        """Read all features of the chosen samples; one may be chosen twice."""
+        rows, inverse = np.unique(self.index[which], return_inverse=True)
+        X = self.source.read(rows)
+        self.wanted.check(X, rows)
+        X[np.isnan(X)] = 0
+        return X[inverse.ravel()]
 
 
 @runtime_checkable
@@ -192,7 +194,7 @@ class Requirements:
             bad = ~np.isfinite(X) if self.finite else np.isinf(X)
             what = "NaN or infinity" if self.finite else "infinity"
             self._refuse(bad, rows, f"hold {what}; remove or repair them")
-        if self.nonnegative and np.nanmin(X) < 0:
+        if self.nonnegative:  # NaN is not less than zero
             hint = "are negative somewhere; NMF takes non-negative data"
             self._refuse(X < 0, rows, hint)
 
@@ -227,6 +229,13 @@ def read_batch(
     return batch if wanted.finite else mark_missing(batch)
 
 
+def fingerprint(source: SampleSource) -> str:
+    """Return a checksum of three samples, which tells data from other data."""
+    n_samples = source.shape[0]
+    rows = np.unique([0, n_samples // 2, n_samples - 1])
+    return hashlib.sha256(np.ascontiguousarray(source.read(rows)).data).hexdigest()
+
+
 def mark_missing(batch: Batch) -> Batch:
     """Return the batch with NaN marked as missing and replaced by zero in a copy."""
     X = batch.X[batch.rows]
@@ -248,6 +257,6 @@ def read_observed(
     wanted.check(X, rows)
     missing = np.isnan(X) if not wanted.finite else None
     if missing is None or not missing.any():
-        return ObservedBatch(X, rows, source)
+        return ObservedBatch(X, rows, source, wanted)
     X[missing] = 0
-    return ObservedBatch(X, rows, source, missing)
+    return ObservedBatch(X, rows, source, wanted, missing)

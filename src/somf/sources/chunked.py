@@ -381,6 +381,17 @@ class DaskSource(ChunkedSource):
         return np.asarray(self._array[rows, features].compute())
 
 
+def read_in_order(source: Source, n_rows: int) -> Source:
+    """Return a source for reading rows from the first to the last, `n_rows` at a time.
+
+    Chunks that one read shares with the next are kept.
+    """
+    if source.row_chunks is None:
+        return source
+    n_kept = n_rows + 2 * int(np.diff(source.row_chunks).max())
+    return ChunkCache(source, n_kept * source.shape[1] * source.dtype.itemsize)
+
+
 class ChunkCache(Source):
     """A source that keeps the row chunks of another one that were read lately.
 
