@@ -8,6 +8,21 @@ from pathlib import Path
 
 def available_memory() -> int:
     """Bytes that new arrays may take without swapping, as far as the system tells."""
+    left = _left_to_container()
+    return min(_left_to_machine(), left) if left is not None else _left_to_machine()
+
+
+def _left_to_container(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Bytes below the limit of a container or a job, if there is one."""
+    try:
+        limit = int((folder / "memory.max").read_text())
+        used = int((folder / "memory.current").read_text())
+    except (OSError, ValueError):  # no limit, or none that we know to read
+        return None
+    return max(0, limit - used)
+
+
+def _left_to_machine() -> int:
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from somf.solver import averages as averages_module
-from somf.solver.averages import Averages, available_memory
+from somf.solver.averages import Averages
 
 K = 3
 
@@ -206,10 +206,6 @@ def test_folder_decides_where_files_are(tmp_path, caplog):
     assert path.is_relative_to(tmp_path)
     del averages
     assert list(tmp_path.iterdir()) == []  # they go with the object
-
-
-def test_available_memory_is_a_number_of_bytes():
-    assert 2**20 < available_memory() < 2**50
 
 
 @pytest.mark.parametrize(

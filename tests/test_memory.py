@@ -1,0 +1,36 @@
+"""How much memory there is."""
+
+import pytest
+
+from somf import memory
+from somf.memory import _left_to_container, available_memory
+
+
+def test_available_memory_is_a_number_of_bytes():
+    assert 2**20 < available_memory() < 2**50
+
+
+@pytest.mark.parametrize(
+    ("limit", "used", "left"),
+    [
+        ("1000", "300", 700),
+        ("1000", "1200", 0),
+        ("max", "300", None),
+        ("1000", "", None),
+    ],
+)
+def test_limits_of_containers(tmp_path, limit, used, left):
+    (tmp_path / "memory.max").write_text(f"{limit}\n")
+    (tmp_path / "memory.current").write_text(f"{used}\n")
+    assert _left_to_container(tmp_path) == left
+
+
+def test_no_container(tmp_path):
+    assert _left_to_container(tmp_path / "nowhere") is None
+
+
+def test_the_least_counts(monkeypatch):
+    monkeypatch.setattr(memory, "_left_to_container", lambda: 10)
+    assert available_memory() == 10
+    monkeypatch.setattr(memory, "_left_to_container", lambda: None)
+    assert available_memory() == memory._left_to_machine()
