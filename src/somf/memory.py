@@ -17,9 +17,12 @@ def _left_to_container(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
     try:
         limit = int((folder / "memory.max").read_text())
         used = int((folder / "memory.current").read_text())
-    except (OSError, ValueError):  # no limit, or none that we know to read
+        lines = (folder / "memory.stat").read_text().splitlines()
+        counts = dict(line.split() for line in lines)
+        cached = int(counts["inactive_file"])  # counted as used, but free to take
+    except (OSError, ValueError, KeyError):  # no limit, or none that we can read
         return None
-    return max(0, limit - used)
+    return max(0, limit - used + cached)
 
 
 def _left_to_machine() -> int:
