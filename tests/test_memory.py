@@ -13,7 +13,7 @@ def test_available_memory_is_a_number_of_bytes():
 @pytest.mark.parametrize(
     ("limit", "used", "left"),
     [
-        ("1000", "300", 700),
+        ("1000", "300", 750),
         ("1000", "1200", 0),
         ("max", "300", None),
         ("1000", "", None),
@@ -22,6 +22,7 @@ def test_available_memory_is_a_number_of_bytes():
 def test_limits_of_containers(tmp_path, limit, used, left):
     (tmp_path / "memory.max").write_text(f"{limit}\n")
     (tmp_path / "memory.current").write_text(f"{used}\n")
+    (tmp_path / "memory.stat").write_text("anon 90\ninactive_file 50\n")
     assert _left_to_container(tmp_path) == left
 
 
