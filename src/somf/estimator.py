@@ -135,8 +135,8 @@ class SOMF(
         The paper's u and v. A warning tells when they are outside of its theory.
     code_tol : float, default=1e-4
         Duality gap at which codes are good enough during training, relative to half
-        the squared norm of the sample. For non-negative codes the first 100 iterations
-        accept 100 times as much, those after them less and less.
+        the squared norm of the sample. For non-negative codes the first 10 iterations
+        accept 100 times as much, and those up to the 100th less and less.
     code_max_iter : int, default=1000
         Most sweeps of coordinate descent for a code.
     shuffle : bool, default=True

@@ -20,7 +20,7 @@ MOST_AUTO = 12.0  # beyond, the codes are no longer what an iteration spends tim
 LEAST_STEPS = 32  # iterations that a run should have
 
 LOOSE = 100.0  # non-negative codes may have this many times the gap for LOOSE_STEPS
-LOOSE_STEPS = 100
+LOOSE_STEPS = 10
 
 
 def paper_weight(t: int, u: float) -> float:
@@ -65,12 +65,12 @@ def auto_reduction(n_features: int, n_components: int) -> float:
 
 
 def looseness(t: int) -> float:
-    """Factor on the duality gap of non-negative codes: large at first, then like 1/t.
+    """Factor on the duality gap of non-negative codes: large at first, then like 1/t².
 
     Non-negative samples are all alike at first, and so are atoms: exact codes take
     long, and they mislead the dictionary, which needs twice as long with them.
     """
-    return max(1.0, LOOSE * min(1.0, LOOSE_STEPS / t))
+    return max(1.0, LOOSE * min(1.0, LOOSE_STEPS / t) ** 2)
 
 
 def auto_batch_size(
