@@ -357,6 +357,27 @@ def test_shuffled_features_come_back_in_order(X):
     np.testing.assert_allclose(model.components_, expected.components_, **close)
 
 
+class Voxels(Plain):
+    """As many features as others, but not the same."""
+
+    def __init__(self, X, key):
+        super().__init__(X)
+        self.feature_key = key
+
+
+def test_voxels_of_another_mask_are_refused(X, tmp_path):
+    model = SOMF(**SETTINGS).fit(Voxels(X, "one mask"))
+    model.save(tmp_path / "model")
+    for known in (model, SOMF.load(tmp_path / "model")):
+        known.transform(Voxels(X, "one mask"))
+        known.transform(X)  # nothing is known of an array
+        with pytest.raises(ValueError, match="voxels of another mask"):
+            known.transform(Voxels(X, "another mask"))
+    with pytest.raises(ValueError, match="voxels of another mask"):
+        SOMF(**SETTINGS).fit(Voxels(X, "one mask"), X_val=Voxels(X, "another mask"))
+    model.fit(Plain(X)).transform(Voxels(X, "another mask"))
+
+
 def test_shuffled_features_survive_a_file(X, tmp_path):
     order = np.random.default_rng(1).permutation(120)
     model = SOMF(**SETTINGS).fit(Shuffled(X, order))

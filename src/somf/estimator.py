@@ -781,6 +781,7 @@ class SOMF(
 _FITTED = (
     "n_features_in_",
     "feature_names_in_",
+    "_feature_key",
     "n_iter_",
     "objective_",
     "stop_reason_",

@@ -43,6 +43,8 @@ def check_samples(
         _check_shape(estimator, source, reset)
     else:
         source = _array(estimator, X, reset)
+    if reset:
+        estimator._feature_key = source.feature_key
     return source if reset else align_features(source, feature_order)
 
 
@@ -87,4 +89,10 @@ def _check_shape(estimator: Any, source: Source, reset: bool) -> None:
         raise ValueError(
             f"X has {source.shape[1]} features, but {type(estimator).__name__} is "
             f"expecting {estimator.n_features_in_} features as input."
+        )
+    known = getattr(estimator, "_feature_key", None)
+    if None not in (known, source.feature_key) and known != source.feature_key:
+        raise ValueError(
+            "X has other features than those that the model knows: voxels of another "
+            "mask. Give all images the same: NiftiSource(images, mask_img=mask)."
         )

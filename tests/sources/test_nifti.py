@@ -67,6 +67,19 @@ RAW_STANDARDIZE = nifti_module._no_standardization()
 # Masking
 
 
+def test_the_key_of_features_is_that_of_the_mask():
+    image, mask = image_of(noise()), full_mask()
+    other = np.ones(SHAPE, np.uint8)
+    other[0, 0, 0] = 0
+    moved = nibabel.Nifti1Image(np.ones(SHAPE, np.uint8), np.diag([2.0, 2, 2, 1]))
+    masks = [mask, full_mask(), nibabel.Nifti1Image(other, np.eye(4)), moved]
+    keys = [NiftiSource(image, mask_img=m, **RAW).feature_key for m in masks]
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 3
+    again = pickle.loads(pickle.dumps(NiftiSource(image, mask_img=mask, **RAW)))
+    assert again.feature_key == keys[0]
+
+
 def brain(seed=0, size=12, n_volumes=6):
     """A bright ball in the dark, big enough for nilearn to find."""
     rng = np.random.default_rng(seed)

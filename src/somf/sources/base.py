@@ -97,12 +97,15 @@ class Source:
     feature_chunk   number of neighbouring features that are read together; None if a
                     part of a row costs as much as all of it
     feature_order   which original feature each column is, if they were shuffled
+    feature_key     what the features are, if data with as many of them may differ in
+                    that: a checksum of the mask that voxels come from
     in_memory       whether there is nothing to read ahead
     """
 
     row_chunks: Indices | None = None
     feature_chunk: int | None = None
     feature_order: Indices | None = None
+    feature_key: str | None = None
     in_memory: bool = False
 
     shape: tuple[int, int]
@@ -139,6 +142,7 @@ class _Adopted(Source):
         self.row_chunks = getattr(source, "row_chunks", None)
         self.feature_chunk = getattr(source, "feature_chunk", None)
         self.feature_order = getattr(source, "feature_order", None)
+        self.feature_key = getattr(source, "feature_key", None)
         self.in_memory = getattr(source, "in_memory", False)
 
     def read(self, rows: Indices) -> Array:

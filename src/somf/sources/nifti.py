@@ -107,6 +107,7 @@ class NiftiSource(Source):
         self.masker = masker
         mask = np.asanyarray(masker.mask_img_.dataobj) != 0
         self.shape = (int(self._starts[-1]), int(mask.sum()))
+        self.feature_key = joblib.hash((mask, np.asarray(masker.mask_img_.affine)))
         self.dtype = np.dtype(dtype)
         self.cache = None if cache is None else Path(cache).absolute()
         self._masking = _digest_masker(masker, mask, self.dtype)
