@@ -547,3 +547,11 @@ def test_transform_and_score_read_every_chunk_once(X, monkeypatch):
         method(source)
         assert read_numbers(source) == X.size
     np.testing.assert_array_equal(model.transform(source), model.transform(X))
+
+
+def test_drawing_a_mask_is_timed(X):
+    model = SOMF(**(SETTINGS | {"reduction": 4}))
+    for rows in np.split(np.arange(100), 5):
+        model.partial_fit(X[rows])
+    assert np.all(model.trace_["seconds_mask"] > 0)
+    assert np.all(model.fit(X).trace_["seconds_mask"] > 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -519,10 +520,12 @@ class SOMF(
                     self._start(source)
                     self.n_iter_ = 0
                 solver, sampler = self._solver(team), self.state_.sampler.copy()
+                start = time.perf_counter()
                 mask = sampler.masks.draw(self.reduction_, sampler.rng)
+                drawing = {"mask": time.perf_counter() - start}
                 X = np.ascontiguousarray(read.X, dtype=self.state_.D.dtype)
                 batch = Batch(X, rows, index, read.missing)
-                self.objective_ = record_step(solver, batch, mask, self._trace)
+                self.objective_ = record_step(solver, batch, mask, self._trace, drawing)
                 self.state_.sampler = sampler
         except Exception:
             self._restore(before)
