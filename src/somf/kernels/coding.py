@@ -153,7 +153,8 @@ def _compress(a, active, n_active):
 @kernel
 def _correlation_left(a, beta, G, c):
     """Overwrite c with β − Ga."""
-    c[:] = beta
+    for i in range(c.size):
+        c[i] = beta[i]
     for j in range(a.size):
         if a[j] != 0:
             x = a[j]
@@ -230,8 +231,8 @@ def solve_codes(G, beta, energy, codes, l1, l2, positive, tol, max_sweeps, start
     k = beta.shape[1]
     few = min(k, _FEW)
     zero = codes.dtype.type(0)
-    l1 = zero + l1
-    l2 = zero + l2
+    l1 = codes.dtype.type(l1)  # in float64 it would take every operation along
+    l2 = codes.dtype.type(l2)
     has_path = not positive or tol < _LOOSE
     c = np.empty(k, codes.dtype)
     way = new_room(k, min(k, _LONGEST), codes)
@@ -247,7 +248,8 @@ def solve_codes(G, beta, energy, codes, l1, l2, positive, tol, max_sweeps, start
             for j in range(k):
                 a[j] = max(a[j], zero)
         if has_path and not a.any():
-            c[:] = b
+            for j in range(k):
+                c[j] = b[j]
             follow_path(a, c, gram, l1, l2, positive, way)
             gap = _duality_gap(a, c, b, square, l1, l2, positive)
             if tol > 0 and gap <= tol * 0.5 * square:

@@ -60,4 +60,6 @@ def scatter_features(A, rows, features, values):
 def copy_tile(A, rows, low, high, out):
     """out[i, f] = A[rows[i], low + f] for f in 0..high − low."""
     for i in range(rows.size):
-        out[i] = A[rows[i], low:high]
+        row = A[rows[i], low:high]
+        for f in range(row.size):
+            out[i, f] = row[f]
