@@ -24,7 +24,6 @@ from hypothesis import strategies as st
 from somf import SOMF, __version__
 from somf.checkpoints import find
 from somf.cli import main
-from somf.cli import progress as progress_module
 from somf.cli.base import Command, Group, plain
 from somf.cli.fit import fit
 from somf.cli.options import (
@@ -34,6 +33,7 @@ from somf.cli.options import (
 )
 from somf.cli.runs import read_trace
 from somf.cli.settings import Settings, toml
+from somf.progress import CountProgress
 from somf.sources import MappedSource
 
 COMMANDS = ["fit", "transform", "score", "plan", "convert", "inspect", "report", "demo"]
@@ -632,7 +632,7 @@ def test_progress_of_other_commands(data, run, tmp_path):
 def test_a_bar_on_a_terminal(monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    with progress_module.SampleProgress("convert") as progress:
+    with CountProgress("convert") as progress:
         progress(30, 60)
     written = capsys.readouterr().err
     assert "30/60" in written

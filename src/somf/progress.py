@@ -23,8 +23,8 @@ except ImportError:
 
 __all__ = [
     "CallbackSupportMixin",
+    "CountProgress",
     "EpochCallbacks",
-    "Lines",
     "ProgressBar",
     "with_callbacks",
 ]
@@ -55,24 +55,18 @@ class Lines:
         self._waiting = None
 
 
-class ProgressBar:
-    """Objective, samples per second and time left, once a run takes two seconds.
+class Display:
+    """A bar on a terminal and in a notebook, elsewhere plain lines.
 
-    `wanted` is True, False, or "auto": only if the error stream is a terminal. Where it
-    is none, there are plain lines instead of a bar.
+    `columns` are what stands between the bar and the times, in rich's words.
     """
 
-    DELAY = 2.0  # seconds
-
-    def __init__(self, wanted: bool | str, batch_size: float) -> None:
-        self.wanted = sys.stderr.isatty() if wanted == "auto" else bool(wanted)
-        self.batch_size = batch_size
-        self._start = time.perf_counter()
+    def __init__(self, name: str, *columns: str) -> None:
+        self.name = name
+        self.columns = columns
+        self._lines = Lines()
         self._bar: Any = None
         self._task: Any = None
-        self._lines = Lines()
-        self._mean = 0.0
-        self._n_shown = 0
 
     def __enter__(self) -> Self:
         return self
@@ -87,32 +81,16 @@ class ProgressBar:
         if self._bar is not None:
             self._bar.stop()
 
-    def show(self, report: Report) -> None:
-        """Bring the bar up to date."""
-        # A running mean: single batches are noisy.
-        self._n_shown += 1
-        rate = max(0.05, 1 / self._n_shown)
-        self._mean += rate * (report.objective - self._mean)
-        elapsed = time.perf_counter() - self._start
-        if not self.wanted or elapsed < self.DELAY:
-            return
+    def show(self, done: int, total: int, line: str, **fields: str) -> None:
+        """Bring the bar up to date with `fields` for its columns, or show the line."""
         if not _has_bars():
-            share = 100 * report.step / report.n_steps_planned
-            self._lines.show(
-                f"fit: iteration {report.step} of {report.n_steps_planned} "
-                f"({share:.0f} %), objective {self._mean:.4g}"
-            )
+            self._lines.show(line)
             return
         if self._bar is None:
-            self._open(report.n_steps_planned)
-        self._bar.update(
-            self._task,
-            completed=report.step,
-            objective=f"{self._mean:.4g}",
-            speed=f"{self._n_shown * self.batch_size / elapsed:,.0f}",
-        )
+            self._open(total, fields)
+        self._bar.update(self._task, completed=done, **fields)
 
-    def _open(self, total: int) -> None:
+    def _open(self, total: int, fields: dict[str, str]) -> None:
         from rich.console import Console
         from rich.progress import (
             BarColumn,
@@ -123,23 +101,76 @@ class ProgressBar:
         )
 
         self._bar = Progress(
-            TextColumn("somf"),
+            TextColumn(self.name),
             BarColumn(),
-            TextColumn("{task.percentage:3.0f}%"),
-            TextColumn("objective {task.fields[objective]}"),
-            TextColumn("{task.fields[speed]} samples/s"),
+            *(TextColumn(column) for column in self.columns),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
             console=Console(stderr=True),
         )
-        self._task = self._bar.add_task("fit", total=total, objective="", speed="")
+        self._task = self._bar.add_task("", total=total, **fields)
         self._bar.start()
 
 
 def _has_bars() -> bool:
     """Whether the error stream shows a bar: a terminal does, and so does a notebook."""
     return sys.stderr.isatty() or "ipykernel" in sys.modules
+
+
+class CountProgress(Display):
+    """How many things are done, of all of them; call it with both numbers."""
+
+    def __init__(self, name: str, things: str = "samples") -> None:
+        super().__init__(name, f"{{task.completed:.0f}}/{{task.total:.0f}} {things}")
+        self.things = things
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show how far it is."""
+        share = 100 * done / total
+        line = f"{self.name}: {done} of {total} {self.things} ({share:.0f} %)"
+        self.show(done, total, line)
+
+
+class ProgressBar(Display):
+    """Objective, samples per second and time left, once a run takes two seconds.
+
+    `wanted` is True, False, or "auto": only if the error stream is a terminal.
+    """
+
+    DELAY = 2.0  # seconds
+
+    def __init__(self, wanted: bool | str, batch_size: float) -> None:
+        super().__init__(
+            "somf",
+            "{task.percentage:3.0f}%",
+            "objective {task.fields[objective]}",
+            "{task.fields[speed]} samples/s",
+        )
+        self.wanted = sys.stderr.isatty() if wanted == "auto" else bool(wanted)
+        self.batch_size = batch_size
+        self._start = time.perf_counter()
+        self._mean = 0.0
+        self._n_shown = 0
+
+    def follow(self, report: Report) -> None:
+        """Take in what an iteration reports."""
+        # A running mean: single batches are noisy.
+        self._n_shown += 1
+        rate = max(0.05, 1 / self._n_shown)
+        self._mean += rate * (report.objective - self._mean)
+        elapsed = time.perf_counter() - self._start
+        if not self.wanted or elapsed < self.DELAY:
+            return
+        step, total = report.step, report.n_steps_planned
+        self.show(
+            step,
+            total,
+            f"fit: iteration {step} of {total} ({100 * step / total:.0f} %), "
+            f"objective {self._mean:.4g}",
+            objective=f"{self._mean:.4g}",
+            speed=f"{self._n_shown * self.batch_size / elapsed:,.0f}",
+        )
 
 
 class EpochCallbacks:

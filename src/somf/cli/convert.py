@@ -54,11 +54,11 @@ def convert(
     was stopped goes on where it was when the same command is given again.
     """
     from somf.cli.inspect import describe_data
-    from somf.cli.progress import SampleProgress
     from somf.conversion import convert as convert_data
+    from somf.progress import CountProgress
 
     try:
-        with SampleProgress("convert") as progress:
+        with CountProgress("convert") as progress:
             convert_data(
                 data[0] if len(data) == 1 else list(data),
                 target,

@@ -42,15 +42,15 @@ def transform(
     MODEL is a model file or the folder of a run. The output appears when it is
     complete.
     """
-    from somf.cli.progress import SampleProgress
     from somf.cli.runs import load_model
+    from somf.progress import CountProgress
 
     target = Path(output)
     _check_output(ctx, target, data, overwrite)
     fitted = load_model(model)
     source = open_data(data)
     shape = (source.shape[0], fitted.n_components_)
-    with SampleProgress("transform") as progress:
+    with CountProgress("transform") as progress:
         dtype = fitted.components_.dtype
         codes = _told(fitted, source, progress)
         WRITERS[target.suffix](target, shape, dtype, codes)
