@@ -18,6 +18,7 @@ logger = logging.getLogger("somf")
 KEEP = 2  # the newest may be damaged by what made the run fail
 NAME = "checkpoint-{:09d}.safetensors"
 PATTERN = "checkpoint-[0-9]*.safetensors"
+UNFINISHED = (f".{PATTERN}.*", ".tmp??????")  # ours, and those of safetensors from 0.8
 
 
 class Interrupted(KeyboardInterrupt):
@@ -69,8 +70,9 @@ class Checkpoints:
                 "SOMF.resume continues it; name another folder, or delete this one, to "
                 "start anew."
             )
-        for rest in self.folder.glob("." + PATTERN + ".*"):  # of a killed process
-            rest.unlink(missing_ok=True)
+        for pattern in UNFINISHED:  # by a process that was killed
+            for rest in self.folder.glob(pattern):
+                rest.unlink(missing_ok=True)
 
     def after_step(
         self,
@@ -119,17 +121,14 @@ class Checkpoints:
         return path
 
 
-def find(path: str | os.PathLike[str]) -> list[Path]:
-    """Return the checkpoints of a folder, the newest first; a file is its own."""
-    path = Path(path)
-    if not path.is_dir():
-        return [path]
-    return sorted(path.glob(PATTERN), reverse=True)
+def find(folder: str | os.PathLike[str]) -> list[Path]:
+    """Return the checkpoints of a folder, the newest first; none if there is none."""
+    return sorted(Path(folder).glob(PATTERN), reverse=True)
 
 
 def read_newest(path: str | os.PathLike[str], read: Callable[[Path], Any]) -> Any:
     """Read the newest checkpoint that is whole; warn if it is not the very newest."""
-    found = find(path)
+    found = find(path) if Path(path).is_dir() else [Path(path)]
     if not found:
         raise FileNotFoundError(f"{os.fspath(path)} holds no checkpoint.")
     for i, candidate in enumerate(found):

@@ -58,10 +58,12 @@ class Lines:
 class Display:
     """A bar on a terminal and in a notebook, elsewhere plain lines.
 
-    `columns` are what stands between the bar and the times, in rich's words.
+    `columns` are what stands between the bar and the times, in rich's words. `wanted`
+    is True, False, or "auto": only if the error stream is a terminal.
     """
 
-    def __init__(self, name: str, *columns: str) -> None:
+    def __init__(self, name: str, *columns: str, wanted: bool | str = True) -> None:
+        self.wanted = sys.stderr.isatty() if wanted == "auto" else bool(wanted)
         self.name = name
         self.columns = columns
         self._lines = Lines()
@@ -83,6 +85,8 @@ class Display:
 
     def show(self, done: int, total: int, line: str, **fields: str) -> None:
         """Bring the bar up to date with `fields` for its columns, or show the line."""
+        if not self.wanted:
+            return
         if not _has_bars():
             self._lines.show(line)
             return
@@ -121,8 +125,11 @@ def _has_bars() -> bool:
 class CountProgress(Display):
     """How many things are done, of all of them; call it with both numbers."""
 
-    def __init__(self, name: str, things: str = "samples") -> None:
-        super().__init__(name, f"{{task.completed:.0f}}/{{task.total:.0f}} {things}")
+    def __init__(
+        self, name: str, things: str = "samples", wanted: bool | str = True
+    ) -> None:
+        count = f"{{task.completed:.0f}}/{{task.total:.0f}} {things}"
+        super().__init__(name, count, wanted=wanted)
         self.things = things
 
     def __call__(self, done: int, total: int) -> None:
@@ -133,10 +140,7 @@ class CountProgress(Display):
 
 
 class ProgressBar(Display):
-    """Objective, samples per second and time left, once a run takes two seconds.
-
-    `wanted` is True, False, or "auto": only if the error stream is a terminal.
-    """
+    """Objective, samples per second and time left, once a run takes two seconds."""
 
     DELAY = 2.0  # seconds
 
@@ -146,8 +150,8 @@ class ProgressBar(Display):
             "{task.percentage:3.0f}%",
             "objective {task.fields[objective]}",
             "{task.fields[speed]} samples/s",
+            wanted=wanted,
         )
-        self.wanted = sys.stderr.isatty() if wanted == "auto" else bool(wanted)
         self.batch_size = batch_size
         self._start = time.perf_counter()
         self._mean = 0.0
@@ -160,7 +164,7 @@ class ProgressBar(Display):
         rate = max(0.05, 1 / self._n_shown)
         self._mean += rate * (report.objective - self._mean)
         elapsed = time.perf_counter() - self._start
-        if not self.wanted or elapsed < self.DELAY:
+        if elapsed < self.DELAY:
             return
         step, total = report.step, report.n_steps_planned
         self.show(

@@ -9,8 +9,9 @@ import sys
 import nibabel
 import numpy as np
 import pytest
-from nilearn.maskers import NiftiMasker
+from nilearn.maskers import MultiNiftiMasker, NiftiMasker, SurfaceMasker
 from nilearn.masking import compute_multi_epi_mask
+from nilearn.surface import InMemoryMesh, PolyMesh, SurfaceImage
 
 from somf.sources import NiftiSource
 from somf.sources import nifti as nifti_module
@@ -57,14 +58,70 @@ class TestImagesInMemory(SourceContract):
     def make(self, X, tmp_path):
         one_volume = nibabel.Nifti1Image(X[9].reshape(SHAPE), np.eye(4))
         images = [image_of(X[:9]), one_volume, image_of(X[10:])]
-        masker = NiftiMasker(full_mask(), standardize=RAW_STANDARDIZE, reports=False)
+        masker = NiftiMasker(full_mask(), standardize=None, reports=False)
         return NiftiSource(images, masker.fit())
 
 
-RAW_STANDARDIZE = nifti_module._no_standardization()
+def surface_mesh(n_left=10, n_right=8):
+    """Two strips of triangles."""
+    parts = {}
+    for name, n in (("left", n_left), ("right", n_right)):
+        points = np.column_stack([np.arange(n) // 2, np.arange(n) % 2, np.zeros(n)])
+        faces = [(i, i + 1, i + 2) for i in range(n - 2)]
+        parts[name] = InMemoryMesh(points.astype(float), np.array(faces))
+    return PolyMesh(**parts)
+
+
+def surface_of(X):
+    """Samples as an image on both hemispheres."""
+    data = {"left": X[:, :10].T, "right": X[:, 10:].T}
+    return SurfaceImage(mesh=surface_mesh(), data=data)
+
+
+class TestSurfaces(SourceContract):
+    def make(self, X, tmp_path):
+        images = [surface_of(X[:9]), surface_of(X[9:])]
+        masker = SurfaceMasker(standardize=None).fit(images[0])
+        return NiftiSource(images, masker)
 
 
 # Masking
+
+
+def test_confounds_are_taken_out_of_their_image(tmp_path):
+    X, trend = noise(), np.linspace(-1, 1, 12)[:, None]
+    with_trend = X + 10 * trend
+    images = [image_of(X), image_of(with_trend)]
+    for masker in (NiftiMasker, MultiNiftiMasker):
+        fitted = masker(full_mask(), standardize=None).fit()
+        source = NiftiSource(images, fitted, confounds=[None, trend], cache=tmp_path)
+        raw, clean = np.split(read_all(source), 2)
+        np.testing.assert_allclose(raw, X, rtol=1e-5)
+        assert np.abs(trend.T @ clean).max() < 1e-3
+    # The signals of an image with other confounds, or none, are other signals.
+    without = NiftiSource(images, fitted, cache=tmp_path)
+    np.testing.assert_allclose(read_all(without)[12:], with_trend, rtol=1e-5)
+
+
+def test_confounds_in_a_file_that_changes(tmp_path):
+    X, path = noise(), tmp_path / "confounds.tsv"
+    masker = NiftiMasker(full_mask(), standardize=None).fit()
+    found = []
+    for column in (np.linspace(-1, 1, 12), np.linspace(-1, 1, 12) ** 2):
+        rows = [f"{value:.6f}\t{value**3:.6f}" for value in column]
+        path.write_text("\n".join(["trend\tcubic", *rows]))
+        os.utime(path, ns=(len(found), len(found)))
+        source = NiftiSource(
+            image_of(X), masker, confounds=[str(path)], cache=tmp_path / "cache"
+        )
+        found.append(read_all(source))
+    assert np.abs(found[0] - found[1]).max() > 0.01
+
+
+@pytest.mark.parametrize("confounds", [[None, None], np.zeros((12, 1)), []])
+def test_confounds_that_do_not_match_the_images(confounds):
+    with pytest.raises(ValueError, match=r"there are 1 images. Give a list"):
+        NiftiSource(image_of(noise()), mask_img=full_mask(), confounds=confounds)
 
 
 def test_the_key_of_features_is_that_of_the_mask():
@@ -263,7 +320,7 @@ def test_other_masking_is_not_confused(tmp_path, masked, change):
 def test_what_does_not_change_signals_does_not_count(tmp_path, masked):
     path = save(tmp_path / "X.nii", noise())
     for verbose in (0, 1):
-        masker = NiftiMasker(full_mask(), standardize=RAW_STANDARDIZE, verbose=verbose)
+        masker = NiftiMasker(full_mask(), standardize=None, verbose=verbose)
         read_all(NiftiSource(path, masker.fit(), cache=tmp_path / "cache"))
     assert len(masked) == 1
 
@@ -415,7 +472,7 @@ def test_masker_decides_alone(option):
 
 def test_masker_must_keep_all_volumes(monkeypatch):
     source = NiftiSource(image_of(noise()), mask_img=full_mask(), **RAW)
-    monkeypatch.setattr(NiftiMasker, "transform", lambda self, image: noise()[:-1])
+    monkeypatch.setattr(NiftiMasker, "transform", lambda *_, **__: noise()[:-1])
     with pytest.raises(
         ValueError, match=r"\(11, 18\) from the 12 volumes of in memory"
     ):

@@ -38,7 +38,7 @@ def describe(path: str) -> Description:
         return _describe_unfinished(folder)
     if folder.finished:
         return _describe_model("run", path, SOMF.load(folder.model))
-    if Path(path).is_dir() and find(path):
+    if find(path):
         newest = find(path)[0]
         return _describe_model("checkpoint", str(newest), SOMF.load(newest))
     if Path(path).suffix == ".safetensors":
@@ -50,7 +50,7 @@ def _describe_unfinished(folder: RunFolder) -> Description:
     from somf.checkpoints import find
     from somf.estimator import SOMF
 
-    found = find(folder.checkpoints) if folder.checkpoints.exists() else []
+    found = find(folder.checkpoints)
     if not found:
         facts = {"kind": "run", "path": str(folder.path), "stop_reason": None}
         return facts, [f"{folder.path}: a run without a checkpoint yet"]

@@ -50,8 +50,7 @@ def run(
 
 
 def _newest(checkpoints: Path) -> Path | None:
-    found = find(checkpoints) if checkpoints.is_dir() else []
-    return found[0] if found else None
+    return next(iter(find(checkpoints)), None)
 
 
 def _open(settings: Settings) -> tuple[Any, Any]:

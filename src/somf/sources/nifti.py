@@ -1,4 +1,8 @@
-"""Brain images as samples: a volume is a sample, a voxel of the mask a feature."""
+"""Brain images as samples: a volume is a sample, a voxel of the mask a feature.
+
+Images on a surface, as nilearn has them, are read in the same way: what is said of
+voxels holds for vertices.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ OPEN_MAPS = 64
 # Parameters of a masker that do not change the signals, given the mask.
 NO_MATTER = {
     *("mask_img", "mask_strategy", "mask_args"),
-    *("memory", "memory_level", "verbose", "reports", "cmap"),
+    *("memory", "memory_level", "n_jobs", "verbose", "reports", "cmap"),
 }
 
 
@@ -42,9 +46,12 @@ class NiftiSource(Source):
     Parameters
     ----------
     images : path or nibabel image, or a list of them
-        With 4 dimensions; one with 3 is one volume.
-    masker : fitted nilearn NiftiMasker or None
+        With 4 dimensions; one with 3 is one volume. With a masker for surfaces,
+        nilearn's `SurfaceImage`.
+    masker : fitted nilearn NiftiMasker, MultiNiftiMasker, SurfaceMasker ... or None
         None builds one from the parameters below.
+    confounds : list or None
+        For each image what nilearn takes as its confounds, or None.
     mask_img : path or nibabel image, or None
         None computes a mask from all images, by `nilearn.masking.
         compute_multi_epi_mask`, which reads them once.
@@ -77,6 +84,7 @@ class NiftiSource(Source):
         images: Any,
         masker: Any = None,
         *,
+        confounds: Any = None,
         mask_img: Any = None,
         standardize: str | bool | None = None,
         detrend: bool | None = None,
@@ -90,6 +98,7 @@ class NiftiSource(Source):
         if not images:
             raise ValueError("images is empty; give at least one image.")
         self.images = [_by_path(image) for image in images]
+        self.confounds = _check_confounds(confounds, len(images))
         n_volumes = [_count_volumes(image) for image in self.images]
         self._starts = np.concatenate([[0], np.cumsum(n_volumes)])
         if masker is None:
@@ -105,12 +114,13 @@ class NiftiSource(Source):
                 smoothing_fwhm=smoothing_fwhm,
             )
         self.masker = masker
-        mask = np.asanyarray(masker.mask_img_.dataobj) != 0
-        self.shape = (int(self._starts[-1]), int(mask.sum()))
-        self.feature_key = joblib.hash((mask, np.asarray(masker.mask_img_.affine)))
+        mask = _values(masker.mask_img_)
+        n_features = sum(int(np.count_nonzero(part)) for part in mask)
+        self.shape = (int(self._starts[-1]), n_features)
+        self.feature_key = _place(masker.mask_img_)
         self.dtype = np.dtype(dtype)
         self.cache = None if cache is None else Path(cache).absolute()
-        self._masking = _digest_masker(masker, mask, self.dtype)
+        self._masking = _digest_masker(masker, self.feature_key, self.dtype)
         self._digests: dict[int, str] = {}
         self._begin()
 
@@ -179,7 +189,7 @@ class NiftiSource(Source):
             _name(self.images[i]),
             n_volumes,
         )
-        signals = self.masker.transform(_with_time(self.images[i]))
+        signals = _transform(self.masker, self.images[i], self.confounds[i])
         if signals.shape != (n_volumes, self.shape[1]):
             raise ValueError(
                 f"The masker made signals of shape {signals.shape} from the "
@@ -197,6 +207,8 @@ class NiftiSource(Source):
     def _digest(self, i: int) -> str:
         if i not in self._digests:
             what = [self._masking, *_identity(self.images[i])]
+            if self.confounds[i] is not None:
+                what.append(_identity_of_confounds(self.confounds[i]))
             self._digests[i] = joblib.hash(repr(what))
         return self._digests[i]
 
@@ -225,6 +237,8 @@ def _by_path(image: Any) -> Any:
     nibabel = need("nibabel", "fmri", "Reading NIfTI images")
     if isinstance(image, str | os.PathLike):
         return os.fspath(existing_file(image))
+    if _is_surface(image):
+        return image
     if not hasattr(image, "dataobj"):
         raise TypeError(
             f"images holds a {type(image)}; an image must be a path or an image of "
@@ -242,6 +256,8 @@ def _name(image: Any) -> str:
 
 def _count_volumes(image: Any) -> int:
     """Return the number of volumes of an image, from its header."""
+    if _is_surface(image):
+        return int(image.shape[1]) if len(image.shape) > 1 else 1
     shape = _load(image).shape
     if len(shape) not in (3, 4):
         raise ValueError(
@@ -251,8 +267,37 @@ def _count_volumes(image: Any) -> int:
     return int(shape[3]) if len(shape) == 4 else 1
 
 
+def _is_surface(image: Any) -> bool:
+    return hasattr(image, "mesh") and hasattr(image, "data")
+
+
+def _values(image: Any) -> list[Array]:
+    """Return the values of an image: one array, or one for each part of a surface."""
+    if _is_surface(image):
+        return [np.asarray(part) for _, part in sorted(image.data.parts.items())]
+    return [np.asanyarray(image.dataobj)]
+
+
+def _place(mask: Any) -> str:
+    """Return a digest of where the voxels of a mask are."""
+    inside = [part != 0 for part in _values(mask)]
+    if _is_surface(mask):
+        return str(joblib.hash(inside))
+    return str(joblib.hash((inside[0], np.asarray(mask.affine))))
+
+
+def _transform(masker: Any, image: Any, confounds: Any) -> Array:
+    """Return the signals of one image, whatever kind of masker it is."""
+    if confounds is not None and hasattr(masker, "transform_imgs"):
+        confounds = [confounds]  # maskers of many images take a list
+    signals = masker.transform(_with_time(image), confounds=confounds)
+    return np.atleast_2d(np.asarray(signals))
+
+
 def _with_time(image: Any) -> Any:
     """Return an image with 4 dimensions; versions of nilearn differ about 3."""
+    if _is_surface(image):
+        return image
     loaded = _load(image)
     if len(loaded.shape) == 4:
         return image
@@ -278,7 +323,29 @@ def _identity(image: Any) -> list[Any]:
     if isinstance(image, str):
         stat = os.stat(image)
         return [os.path.realpath(image), stat.st_mtime_ns, stat.st_size]
-    return [joblib.hash(np.asanyarray(image.dataobj)), joblib.hash(image.affine)]
+    return [joblib.hash(_values(image)), joblib.hash(getattr(image, "affine", None))]
+
+
+def _identity_of_confounds(confounds: Any) -> Any:
+    if isinstance(confounds, str | os.PathLike):
+        return _identity(os.fspath(confounds))
+    return joblib.hash(confounds)
+
+
+def _check_confounds(confounds: Any, n_images: int) -> list[Any]:
+    """Return the confounds of every image, None where there are none."""
+    if confounds is None:
+        return [None] * n_images
+    if not isinstance(confounds, list | tuple) or len(confounds) != n_images:
+        given = type(confounds).__name__
+        if isinstance(confounds, list | tuple):
+            given = f"a list of {len(confounds)}"
+        raise ValueError(
+            f"Number of confounds must match number of images: confounds is {given}, "
+            f"and there are {n_images} images. Give a list with one entry for each, "
+            "None for an image without."
+        )
+    return list(confounds)
 
 
 def _build_masker(
@@ -297,19 +364,12 @@ def _build_masker(
         standardize = "zscore_sample"
     masker = maskers.NiftiMasker(
         mask_img=mask_img,
-        standardize=standardize or _no_standardization(),
+        standardize=standardize or None,  # nilearn's word for no
         detrend=True if detrend is None else detrend,
         smoothing_fwhm=smoothing_fwhm,
         reports=False,
     )
     return masker.fit()
-
-
-def _no_standardization() -> bool | None:
-    """Return None for nilearn from 0.13 on, which warns of False; False before."""
-    version = need("nilearn", "fmri", "Reading NIfTI images").__version__
-    major, minor = (int(part) for part in version.split(".")[:2])
-    return None if (major, minor) >= (0, 13) else False
 
 
 def _check_masker(masker: Any, **others: Any) -> None:
@@ -326,7 +386,7 @@ def _check_masker(masker: Any, **others: Any) -> None:
         )
 
 
-def _digest_masker(masker: Any, mask: Array, dtype: np.dtype[Any]) -> str:
+def _digest_masker(masker: Any, place: str, dtype: np.dtype[Any]) -> str:
     """Return a digest of all that decides what the masker makes of an image."""
     nilearn = need("nilearn", "fmri", "Reading NIfTI images")
     parameters = {
@@ -336,8 +396,7 @@ def _digest_masker(masker: Any, mask: Array, dtype: np.dtype[Any]) -> str:
     }
     what = [
         sorted(parameters.items()),
-        joblib.hash(mask),
-        joblib.hash(np.asarray(masker.mask_img_.affine)),
+        place,
         dtype.str,
         type(masker).__name__,
         nilearn.__version__,
