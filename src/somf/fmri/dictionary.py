@@ -111,20 +111,20 @@ class BrainDictionary(DictLearning):
 
     Attributes
     ----------
+    alpha_ : float
+        The alpha in use.
     components_ : array of shape (n_components, n_voxels)
         The maps: of unit norm, their heavier tail positive.
     components_img_ : 4D Nifti image or SurfaceImage
         The maps in the brain.
-    masker_ : nilearn masker
-        It made the signals.
-    mask_img_ : image
-        Its mask.
     maps_masker_ : nilearn masker
         Extracts time series of the maps.
+    mask_img_ : image
+        The mask of `masker_`.
+    masker_ : nilearn masker
+        Makes the signals that are learned from.
     model_ : somf.SOMF
         The fitted model, on the scale of the solver, with its trace.
-    alpha_ : float
-        The alpha in use.
 
     Examples
     --------

@@ -15,6 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from somf.estimator import SOMF
 from somf.sources.base import Source
+from somf.threads import Team
 
 Array = NDArray[Any]
 LOGGER = logging.getLogger("somf")
@@ -49,10 +50,7 @@ def independent_maps(X: Array, n_components: int, rng: np.random.Generator) -> A
     entries stay, one for each voxel on average. Where there are fewer components than
     maps, noise fills up.
     """
-    n = min(n_components, len(X) - 1)
-    values, vectors = eigh(X @ X.T, subset_by_index=[len(X) - n, len(X) - 1])
-    kept = values > 1e-6 * values[-1]
-    basis = (vectors[:, kept].T @ X) / np.sqrt(values[kept])[:, None]
+    products = X @ X.T
     some = rng.permutation(X.shape[1])[:VOXELS]
     ica = FastICA(
         whiten="arbitrary-variance",
@@ -60,8 +58,13 @@ def independent_maps(X: Array, n_components: int, rng: np.random.Generator) -> A
         random_state=int(rng.integers(2**31)),
         tol=1e-3,
     )
-    with warnings.catch_warnings():
+    # In small problems the threads of BLAS would only wait on each other.
+    with Team(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # a start need not be exact
+        n = min(n_components, len(X))
+        values, vectors = eigh(products, subset_by_index=[len(X) - n, len(X) - 1])
+        kept = values > 1e-6 * values[-1]
+        basis = (vectors[:, kept].T @ X) / np.sqrt(values[kept])[:, None]
         ica.fit(basis[:, some].T.astype(np.float64))
     maps = (ica.components_ @ basis).astype(X.dtype)
     maps /= np.maximum(maps.std(axis=1, keepdims=True), 1e-12)
