@@ -1,0 +1,150 @@
+"""What a report tells: plain values, taken from a model once."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from somf.inputs import check_samples
+from somf.sources.base import ArraySource
+
+Array = NDArray[Any]
+
+N_CODED = 200  # samples that are enough to tell which atoms are used, and how well
+N_EXAMPLES = 6
+
+
+@dataclass(frozen=True)
+class Example:
+    """A sample, and what the model makes of it."""
+
+    row: int
+    sample: Array
+    reconstruction: Array
+    error: float  # |x - reconstruction|² / |x|²
+    n_atoms: int  # that it uses
+
+
+@dataclass(frozen=True)
+class CodedSamples:
+    """Exact codes of some samples, in numbers."""
+
+    n_samples: int
+    objective: float
+    errors: Array  # (n_samples,), each like `Example.error`
+    share: Array  # (n_components,), part of the samples that uses each atom
+    examples: tuple[Example, ...]  # the best first
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything that the page of a run tells.
+
+    Attributes
+    ----------
+    name : str
+    parameters, defaults : dict
+        Of the estimator.
+    trace : dict of arrays
+        As `SOMF.trace_`.
+    components : array of shape (n_components, n_features)
+    strength : array of shape (n_components,)
+        Root mean square of the codes of each atom, as training saw them lately.
+    n_samples : int or None
+        Of a `fit`; None for `partial_fit`.
+    reduction, objective : float
+    status : {"finished", "running", "stopped"}
+    stop_reason : str
+    coded : CodedSamples or None
+        If samples were given.
+    """
+
+    name: str
+    parameters: dict[str, Any]
+    defaults: dict[str, Any]
+    trace: dict[str, NDArray[np.float64]]
+    components: Array
+    strength: Array
+    n_samples: int | None
+    reduction: float
+    objective: float
+    status: str = "finished"
+    stop_reason: str = ""
+    coded: CodedSamples | None = None
+
+    @property
+    def order(self) -> NDArray[np.intp]:
+        """Numbers of the atoms, the most used first."""
+        return np.argsort(-self.strength, kind="stable")
+
+
+def facts_of(
+    model: Any,
+    *,
+    name: str = "SOMF",
+    status: str = "finished",
+    stop_reason: str | None = None,
+    coded: CodedSamples | None = None,
+) -> Facts:
+    """Return the facts of a fitted `SOMF`."""
+    signature = inspect.signature(type(model)).parameters
+    order = model.state_.sampler.order
+    if stop_reason is None:
+        stop_reason = getattr(model, "stop_reason_", "")
+    return Facts(
+        name=name,
+        parameters=model.get_params(deep=False),
+        defaults={name: entry.default for name, entry in signature.items()},
+        trace=model.trace_,
+        components=model.components_,
+        strength=np.sqrt(np.maximum(np.diag(model.state_.C), 0)),
+        n_samples=None if order is None else int(order.n_samples),
+        reduction=model.reduction_,
+        objective=float(model.objective_),
+        status=status,
+        stop_reason=stop_reason,
+        coded=coded,
+    )
+
+
+def code_samples(model: Any, X: Any) -> CodedSamples:
+    """Return what a fitted `SOMF` makes of some of the samples of X.
+
+    At most 200 are read, evenly over X.
+    """
+    source = check_samples(model, X)
+    n_samples = source.shape[0]
+    rows = np.unique(np.linspace(0, n_samples - 1, N_CODED).astype(np.intp))
+    samples = source.read(rows).astype(model.components_.dtype, copy=False)
+    if source.feature_order is not None:
+        stored, samples = samples, np.empty_like(samples)
+        samples[:, source.feature_order] = stored
+    known = ArraySource(samples)
+    codes = model.transform(known)
+    reconstructions = model.inverse_transform(codes)
+    residual = np.nan_to_num(samples - reconstructions, copy=False)
+    energy = np.nansum(np.square(samples, dtype=np.float64), axis=1)
+    errors = np.square(residual, dtype=np.float64).sum(axis=1)
+    errors /= np.where(energy > 0, energy, 1)
+    best_first = np.argsort(errors, kind="stable")
+    chosen = np.unique(np.linspace(0, len(rows) - 1, N_EXAMPLES).astype(np.intp))
+    return CodedSamples(
+        n_samples=len(rows),
+        objective=-float(model.score(known)),
+        errors=errors,
+        share=(codes != 0).mean(axis=0),
+        examples=tuple(
+            Example(
+                row=int(rows[i]),
+                sample=samples[i],
+                reconstruction=reconstructions[i],
+                error=float(errors[i]),
+                n_atoms=int(np.count_nonzero(codes[i])),
+            )
+            for i in best_first[chosen]
+        ),
+    )
