@@ -23,7 +23,8 @@ WIDTH = 960  # columns of a heat map
 class Atoms(Protocol):
     """What a report asks of an object that shows atoms."""
 
-    caption: str  # what a reader sees, in words
+    caption: str  # what a reader sees of atoms, in words
+    sample_caption: str  # and of samples
 
     def html(self, order: Array) -> Markup:
         """Return the atoms, in this order, as part of a page."""
@@ -61,6 +62,11 @@ class HeatMaps:
         self.components = np.asarray(components)
         self.shape = shape
         _check_shape(self.components, shape)
+        self.sample_caption = (
+            "In blue the sample, in orange its reconstruction."
+            if shape is None
+            else "On the left the sample, on the right its reconstruction."
+        )
         self.caption = (
             "Atoms as images; red is positive, blue is negative."
             if shape is not None
@@ -132,6 +138,7 @@ class PatchGrid:
                 f"{n_bands - 1}: those to show as red, green and blue."
             )
         self.caption = "Atoms as patches, each scaled by itself; grey is zero."
+        self.sample_caption = "On the left the sample, on the right its reconstruction."
         if n_bands > 3:
             words = ", ".join(str(band) for band in self.bands)
             self.caption += (
@@ -139,6 +146,7 @@ class PatchGrid:
                 f"spectrum of its pixels over all {n_bands} bands; the thin line is "
                 "zero."
             )
+            self.sample_caption += " Of their spectra, that of the sample is blue."
 
     def html(self, order: Array) -> Markup:
         """Return the atoms, in this order."""

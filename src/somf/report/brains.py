@@ -6,7 +6,9 @@ import io
 import json
 import re
 import sys
+import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ Array = NDArray[Any]
 
 N_MAPS = 20  # pictures: 40 kB each
 N_VIEWED = 10  # maps of the viewer: 50 kB each, beside 700 kB for the template
+COLOURS = "cold_hot"  # of nilearn: small values are dark, as the background is
 
 
 class BrainMaps:
@@ -53,6 +56,7 @@ class BrainMaps:
                 "dimensions, the last one for the atoms."
             )
         self.n_maps = components_img.shape[3]
+        self.sample_caption = "Above the sample, below its reconstruction."
         self.caption = (
             "Atoms as maps on the template; cuts go through the largest region. In "
             "the viewer, click or drag to move, and choose another map from the list."
@@ -102,16 +106,19 @@ class BrainMaps:
     def _view(self, number: int) -> str:
         from nilearn.plotting import view_img
 
-        view = view_img(
-            self._map(number),
-            bg_img=_template(),
-            threshold=1e-9,
-            colorbar=False,
-            title=f"Map {number}",
-        )
+        with _quiet():
+            view = view_img(
+                self._map(number),
+                bg_img=_template(),
+                threshold=1e-9,
+                cmap=COLOURS,
+                colorbar=False,
+            )
         # The ids are random, and an icon would come from the network.
         html = re.sub(r"(?<=-)[0-9a-f]{32}", "map", str(view.html))
-        return re.sub(r"<link[^>]*>", "", html)
+        html = re.sub(r"<link[^>]*>", "", html)
+        style = "<style>body { margin: 0; background: #000 }</style>"
+        return html.replace("</head>", f"{style}</head>", 1)
 
 
 class _told:  # noqa: N801
@@ -136,6 +143,14 @@ class _told:  # noqa: N801
                 self.lines.show(f"report: drawing {self.done} of {self.total}")
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Leave out what NumPy warns of inside of nilearn, which nobody can change."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*'partition' will ignore the 'mask'")
+        yield
+
+
 def _template() -> Any:
     from nilearn.datasets import load_mni152_template
 
@@ -148,20 +163,25 @@ def _cuts(image: Any, alt: str, cuts: Any = None, limit: float | None = None) ->
     from matplotlib.figure import Figure
     from nilearn.plotting import plot_stat_map
 
+    if limit is None:
+        limit = float(np.abs(image.get_fdata()).max()) or 1.0
     figure = Figure(figsize=(5.2, 1.9))
     FigureCanvasAgg(figure)
-    plot_stat_map(
-        image,
-        bg_img=_template(),
-        figure=figure,
-        cut_coords=cuts,
-        display_mode="ortho",
-        threshold=1e-9,
-        vmax=limit,
-        colorbar=False,
-        draw_cross=False,
-        black_bg=True,
-    )
+    with _quiet():
+        plot_stat_map(
+            image,
+            bg_img=_template(),
+            figure=figure,
+            cut_coords=cuts,
+            display_mode="ortho",
+            threshold=1e-9,
+            vmax=limit,
+            symmetric_cbar=True,
+            cmap=COLOURS,
+            colorbar=False,
+            draw_cross=False,
+            black_bg=True,
+        )
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=110, facecolor="black")
     return png_tag(file.getvalue(), alt, "cuts")

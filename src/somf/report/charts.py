@@ -78,7 +78,7 @@ def line_chart(
             margin = 0.06 * (high - low)
             axes.set_ylim(0 if zero else low - margin, high + margin)
         elif zero:
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, 1.06 * high or 1)
         axes.set(xlabel=xlabel, ylabel=ylabel)
         axes.margins(x=0.01)
         if len(curves) > 1:
@@ -101,8 +101,8 @@ def area_chart(
             linewidth=0,
         )
         total = np.sum([y for _, y in thinned], axis=0)
-        if len(total) and np.nanmax(total) > 0:
-            axes.set_ylim(0, 1.35 * float(np.nanquantile(total, 0.98)))
+        high = min(total.max(), 3 * np.median(total))  # some steps compile, or wait
+        axes.set_ylim(0, 1.35 * high or 1)  # with room for the legend
         axes.set(xlabel=xlabel, ylabel=ylabel)
         axes.margins(x=0)
         axes.legend(ncols=3, loc="upper right", columnspacing=1, handlelength=1)
@@ -129,7 +129,8 @@ def _settings() -> Any:
 def _figure() -> tuple[Any, Any]:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5.2, 2.9), layout="constrained")
+    figure = Figure(figsize=(5.2, 2.9))
+    figure.subplots_adjust(left=0.14, right=0.985, bottom=0.17, top=0.965)
     figure.patch.set_visible(False)
     axes = figure.add_subplot()
     axes.patch.set_visible(False)

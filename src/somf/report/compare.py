@@ -15,7 +15,7 @@ from somf.report.advice import advise
 from somf.report.atoms import Atoms, HeatMaps
 from somf.report.charts import Curve, line_chart, smooth
 from somf.report.facts import Facts
-from somf.report.page import Page, headline, render
+from somf.report.page import Page, headline, render, since_start
 
 Array = NDArray[Any]
 
@@ -137,7 +137,11 @@ def _charts(runs: Sequence[Facts]) -> dict[str, Markup]:
 
     def chart(x: str, y: str, xlabel: str, ylabel: str, **more: Any) -> Markup:
         curves = [
-            Curve(run.name, run.trace[x], _smooth(run, y))
+            Curve(
+                run.name,
+                since_start(run.trace) if x == "time" else run.trace[x],
+                _smooth(run, y),
+            )
             for run in runs
             if len(run.trace["step"])
         ]
@@ -150,7 +154,7 @@ def _charts(runs: Sequence[Facts]) -> dict[str, Markup]:
     whole = all(np.isfinite(run.trace["epoch"]).all() for run in runs)
     counter, label = ("epoch", "epochs") if whole else ("step", "iterations")
     return {
-        "time": chart("time", objective, "seconds", on),
+        "time": chart("time", objective, "seconds after the first iteration", on),
         "epochs": chart(counter, objective, label, on),
         "density": chart(counter, "density", label, "codes not zero", zero=True),
     }

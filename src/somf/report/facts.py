@@ -85,18 +85,18 @@ class Facts:
 def facts_of(
     model: Any,
     *,
-    name: str = "SOMF",
+    name: str | None = None,
     status: str = "finished",
     stop_reason: str | None = None,
     coded: CodedSamples | None = None,
 ) -> Facts:
-    """Return the facts of a fitted `SOMF`."""
+    """Return the facts of a fitted `SOMF`; without a name, its shape names it."""
     signature = inspect.signature(type(model)).parameters
     order = model.state_.sampler.order
     if stop_reason is None:
         stop_reason = getattr(model, "stop_reason_", "")
     return Facts(
-        name=name,
+        name=name or "{} atoms of {} features".format(*model.state_.D.shape),
         parameters=model.get_params(deep=False),
         defaults={name: entry.default for name, entry in signature.items()},
         trace=model.trace_,

@@ -51,18 +51,19 @@ class Page:
         return f"<somf report, {len(self.html) / 1e6:.1f} MB>"
 
 
-def make_report(facts: Facts, atoms: Atoms | None = None) -> Page:
-    """Return the page of a run; `atoms` shows its atoms, by default as heat maps.
+def make_report(
+    facts: Facts, atoms: Atoms | None = None, *, brief: bool = False
+) -> Page:
+    """Return the page of a run; one that is running refreshes itself.
 
-    A run that is going is shown without atoms, by a page that refreshes itself.
+    `atoms` shows the atoms, by default as heat maps; `brief` leaves them out.
     """
-    running = facts.status == "running"
     drawer: Atoms = HeatMaps(facts.components) if atoms is None else atoms
     return render(
         "report.html",
         title=facts.name,
         facts=facts,
-        refresh=REFRESH if running else None,
+        refresh=REFRESH if facts.status == "running" else None,
         written=datetime.now().astimezone(),
         headline=headline(facts),
         advice=advise(facts),
@@ -71,8 +72,9 @@ def make_report(facts: Facts, atoms: Atoms | None = None) -> Page:
         charts=charts(facts),
         seconds=seconds_of_phases(facts.trace),
         usage=usage_chart(facts),
-        atoms=None if running else drawer.html(facts.order),
+        atoms=None if brief else drawer.html(facts.order),
         caption=drawer.caption,
+        sample_caption=drawer.sample_caption,
         examples=examples(facts, drawer),
     )
 
@@ -158,7 +160,6 @@ def what_was_run(facts: Facts) -> dict[str, Any]:
         "type of numbers": str(facts.components.dtype),
         "reduction": facts.reduction,
         "features observed in an iteration": round(n_features / facts.reduction),
-        "ended because": facts.stop_reason,
         "somf": _version(),
     }
     return {name: value for name, value in found.items() if value not in (None, "")}
@@ -189,9 +190,13 @@ def charts(facts: Facts) -> dict[str, Markup]:
     if len(trace["step"]) == 0:
         return {}
     width = max(1, len(trace["step"]) // 50)  # batches are noisy
-    by_time = objective_curves(trace, "time", width)
     found = {
-        "time": line_chart(by_time, "seconds", "objective", "Objective against time")
+        "time": line_chart(
+            objective_curves(trace, "time", width),
+            "seconds after the first iteration",
+            "objective",
+            "Objective against time",
+        )
     }
     counter = "epoch" if np.isfinite(trace["epoch"]).all() else "step"
     label = {"epoch": "epochs", "step": "iterations"}[counter]
@@ -223,11 +228,17 @@ def objective_curves(
     trace: dict[str, NDArray[np.float64]], x: str, width: int
 ) -> list[Curve]:
     """Return the objective on batches, and on held-out samples if there were any."""
-    curves = [Curve("batches", trace[x], smooth(trace["objective"], width))]
+    at = since_start(trace) if x == "time" else trace[x]
+    curves = [Curve("batches", at, smooth(trace["objective"], width))]
     held_out = trace["validation_objective"]
     if np.isfinite(held_out).any():
-        curves.append(Curve("held-out samples", trace[x], held_out, dots=True))
+        curves.append(Curve("held-out samples", at, held_out, dots=True))
     return curves
+
+
+def since_start(trace: dict[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Return the seconds since the first iteration, which may have compiled."""
+    return trace["time"] - trace["time"][:1]
 
 
 def phases(trace: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
