@@ -36,7 +36,6 @@ from somf.cli.options import (
 )
 from somf.cli.settings import Settings, toml
 from somf.progress import observed_by
-from somf.report.watch import Watch
 from somf.sources import MappedSource
 
 COMMANDS = [
@@ -909,6 +908,8 @@ def test_a_short_run_has_no_page(run):
 
 def test_watching_a_run(always_live, data, tmp_path, monkeypatch):
     """The page is served on loopback from the start until the run has ended."""
+    from somf.report.watch import Watch
+
     monkeypatch.setattr("somf.report.watch.PATIENCE", 0.0)
     addresses, pages = [], []
     begin = Watch.__enter__
@@ -947,7 +948,8 @@ def test_the_mask_of_images_is_kept(tmp_path):
     mask = nibabel.load(target / "mask.nii.gz").get_fdata()
     assert mask.sum() == components(target).shape[1]
     pytest.importorskip("jinja2")
-    assert somf("report", target).exit_code == 0
+    result = somf("report", target)
+    assert result.exit_code == 0, result.output
     assert 'class="viewer"' in (target / "report.html").read_text()
 
 

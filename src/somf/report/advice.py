@@ -90,7 +90,7 @@ def fall_at_end(trace: dict[str, NDArray[np.float64]]) -> float:
     last = np.nanmax(epoch, initial=0)
     if last >= 2:
         before, after = objective[epoch == last - 1], objective[epoch == last]
-        whole = len(before) == len(after)
+        whole = len(before) == len(after) and trace["reduction"].max() <= 1
     else:
         quarter = len(objective) // 4
         before, after = objective[-2 * quarter : -quarter], objective[-quarter:]
@@ -98,7 +98,7 @@ def fall_at_end(trace: dict[str, NDArray[np.float64]]) -> float:
     if len(after) < 4 and not whole:
         return 0.0
     fall = _fall(before.mean(), after.mean())
-    # An epoch is over all samples and has no noise; other stretches have.
+    # An epoch over all samples and features has no noise; other stretches have.
     noise = np.hypot(before.std(), after.std()) / np.sqrt(len(after))
     return fall if whole or fall * before.mean() > 2 * noise else 0.0
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 from markupsafe import Markup
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from somf.progress import Lines
@@ -159,8 +161,6 @@ def _template() -> Any:
 
 def _cuts(image: Any, alt: str, cuts: Any = None, limit: float | None = None) -> Markup:
     """Return three cuts through an image, where nilearn finds them best."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
     from nilearn.plotting import plot_stat_map
 
     if limit is None:

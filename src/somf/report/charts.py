@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import matplotlib
 import numpy as np
 from markupsafe import Markup
+from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
-
-from somf.sources.checks import need
 
 Array = NDArray[Any]
 
@@ -23,7 +23,7 @@ SERIES = tuple(f"#0a0c0{i}" for i in range(1, 7))
 COLOURS = {INK: "ink", QUIET: "quiet", LINE: "line"} | {
     colour: f"series-{i}" for i, colour in enumerate(SERIES, 1)
 }
-SETTINGS = {
+SETTINGS: dict[Any, Any] = {
     "axes.edgecolor": LINE,
     "axes.grid": True,
     "axes.grid.axis": "y",
@@ -40,7 +40,6 @@ SETTINGS = {
     "lines.linewidth": 1.6,
     "lines.solid_capstyle": "round",
     "svg.fonttype": "none",
-    "svg.hashsalt": "somf",
     "text.color": INK,
     "xtick.color": QUIET,
     "ytick.color": QUIET,
@@ -65,7 +64,7 @@ def line_chart(
     curves: Sequence[Curve], xlabel: str, ylabel: str, alt: str, *, zero: bool = False
 ) -> Markup:
     """Draw curves over one axis; `zero` begins the vertical axis there."""
-    with _settings():
+    with _settings(alt):
         figure, axes = _figure()
         for i, curve in enumerate(curves):
             x, y = thin(curve.x, curve.y)
@@ -90,7 +89,7 @@ def area_chart(
     x: ArrayLike, parts: Mapping[str, ArrayLike], xlabel: str, ylabel: str, alt: str
 ) -> Markup:
     """Draw what adds up, one part on top of the other."""
-    with _settings():
+    with _settings(alt):
         figure, axes = _figure()
         thinned = [thin(x, y) for y in parts.values()]
         axes.stackplot(
@@ -111,7 +110,7 @@ def area_chart(
 
 def bar_chart(heights: ArrayLike, xlabel: str, ylabel: str, alt: str) -> Markup:
     """Draw a bar for each value."""
-    with _settings():
+    with _settings(alt):
         figure, axes = _figure()
         heights = np.asarray(heights)
         width = 0.8 if len(heights) <= 100 else 1.0
@@ -122,13 +121,12 @@ def bar_chart(heights: ArrayLike, xlabel: str, ylabel: str, alt: str) -> Markup:
         return _svg(figure, alt)
 
 
-def _settings() -> Any:
-    return need("matplotlib", "report", "A report").rc_context(SETTINGS)
+def _settings(alt: str) -> Any:
+    """Return the style of a chart; ids in its SVG come from `alt`, one for a chart."""
+    return matplotlib.rc_context(SETTINGS | {"svg.hashsalt": alt})
 
 
 def _figure() -> tuple[Any, Any]:
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(5.2, 2.9))
     figure.subplots_adjust(left=0.14, right=0.985, bottom=0.17, top=0.965)
     figure.patch.set_visible(False)

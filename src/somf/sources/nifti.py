@@ -105,9 +105,11 @@ class NiftiSource(Source):
                 smoothing_fwhm=smoothing_fwhm,
             )
         self.masker = masker
-        mask = np.asanyarray(masker.mask_img_.dataobj) != 0
+        mask = np.ascontiguousarray(np.asanyarray(masker.mask_img_.dataobj) != 0)
         self.shape = (int(self._starts[-1]), int(mask.sum()))
-        self.feature_key = joblib.hash((mask, np.asarray(masker.mask_img_.affine)))
+        # The same for a mask in memory and in its file, which rounds to float32.
+        affine = np.ascontiguousarray(masker.mask_img_.affine, np.float32)
+        self.feature_key = joblib.hash((mask, affine))
         self.dtype = np.dtype(dtype)
         self.cache = None if cache is None else Path(cache).absolute()
         self._masking = _digest_masker(masker, mask, self.dtype)
