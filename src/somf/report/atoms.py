@@ -19,13 +19,15 @@ Array = NDArray[Any]
 
 N_SHOWN = 60  # atoms that are shown one by one
 WIDTH = 960  # columns of a heat map
+SIDE_BY_SIDE = "On the left the sample, on the right its reconstruction."
 
 
 class Atoms(Protocol):
     """What a report asks of an object that shows atoms."""
 
-    caption: str  # what a reader sees of atoms, in words
-    sample_caption: str  # and of samples
+    caption: str  # what a reader sees of all atoms, in words
+    atom_caption: str  # of one
+    sample_caption: str  # of a sample
 
     def html(self, order: Array) -> Markup:
         """Return the atoms, in this order, as part of a page."""
@@ -63,19 +65,20 @@ class HeatMaps:
         self.components = np.asarray(components)
         self.shape = shape
         _check_shape(self.components, shape)
-        self.sample_caption = (
-            "In blue the sample, in orange its reconstruction."
-            if shape is None
-            else "On the left the sample, on the right its reconstruction."
+        if shape is not None:
+            self.caption = "Atoms as images; red is positive, blue is negative."
+            self.atom_caption = self.caption
+            self.sample_caption = SIDE_BY_SIDE
+            return
+        self.atom_caption = (
+            "Atoms as profiles over the features, from the least to the greatest value "
+            "of neighbours; the thin line is zero."
         )
         self.caption = (
-            "Atoms as images; red is positive, blue is negative."
-            if shape is not None
-            else "Above, all atoms as rows of a heat map, features from left to right: "
-            "red is positive, blue is negative. Below, atoms one by one as profiles "
-            "over the features, from the least to the greatest value of neighbours; "
-            "the thin line is zero."
+            "Above, all atoms as rows of a heat map, features from left to right: red "
+            f"is positive, blue is negative. Below: {self.atom_caption}"
         )
+        self.sample_caption = "In blue the sample, in orange its reconstruction."
 
     def html(self, order: Array) -> Markup:
         """Return the atoms, in this order."""
@@ -139,7 +142,7 @@ class PatchGrid:
                 f"{n_bands - 1}: those to show as red, green and blue."
             )
         self.caption = "Atoms as patches, each scaled by itself; grey is zero."
-        self.sample_caption = "On the left the sample, on the right its reconstruction."
+        self.sample_caption = SIDE_BY_SIDE
         if n_bands > 3:
             words = ", ".join(str(band) for band in self.bands)
             self.caption += (
@@ -148,6 +151,7 @@ class PatchGrid:
                 "zero."
             )
             self.sample_caption += " Of their spectra, that of the sample is blue."
+        self.atom_caption = self.caption
 
     def html(self, order: Array) -> Markup:
         """Return the atoms, in this order."""

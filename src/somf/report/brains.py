@@ -59,9 +59,12 @@ class BrainMaps:
             )
         self.n_maps = components_img.shape[3]
         self.sample_caption = "Above the sample, below its reconstruction."
+        self.atom_caption = (
+            "Atoms as maps on the template; cuts go through the largest region."
+        )
         self.caption = (
-            "Atoms as maps on the template; cuts go through the largest region. In "
-            "the viewer, click or drag to move, and choose another map from the list."
+            f"{self.atom_caption} In the viewer, click or drag to move, and choose "
+            "another map from the list."
         )
 
     def html(self, order: Array) -> Markup:

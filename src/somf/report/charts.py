@@ -61,9 +61,15 @@ class Curve:
 
 
 def line_chart(
-    curves: Sequence[Curve], xlabel: str, ylabel: str, alt: str, *, zero: bool = False
+    curves: Sequence[Curve],
+    xlabel: str,
+    ylabel: str,
+    alt: str,
+    *,
+    zero: bool = False,
+    whole: bool = False,
 ) -> Markup:
-    """Draw curves over one axis; `zero` begins the vertical axis there."""
+    """Draw curves; the vertical axis begins at `zero` and has `whole` numbers."""
     with _settings(alt):
         figure, axes = _figure()
         for i, curve in enumerate(curves):
@@ -80,6 +86,7 @@ def line_chart(
             axes.set_ylim(0, 1.06 * high or 1)
         axes.set(xlabel=xlabel, ylabel=ylabel)
         axes.margins(x=0.01)
+        axes.yaxis.get_major_locator().set_params(integer=whole)
         if len(curves) > 1:
             axes.legend()
         return _svg(figure, alt)
@@ -128,7 +135,7 @@ def _settings(alt: str) -> Any:
 
 def _figure() -> tuple[Any, Any]:
     figure = Figure(figsize=(5.2, 2.9))
-    figure.subplots_adjust(left=0.14, right=0.985, bottom=0.17, top=0.965)
+    figure.subplots_adjust(left=0.14, right=0.97, bottom=0.17, top=0.965)
     figure.patch.set_visible(False)
     axes = figure.add_subplot()
     axes.patch.set_visible(False)

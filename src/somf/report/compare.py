@@ -64,7 +64,7 @@ def compare(runs: Sequence[Facts], atoms: Sequence[Atoms | None] = ()) -> Page:
             for run, match in zip(runs[1:], matches[1:], strict=True)
         ],
         pairs=_pairs(first, drawers, matches),
-        caption=drawers[0].caption,
+        caption=drawers[0].atom_caption,
     )
 
 
@@ -156,7 +156,7 @@ def _charts(runs: Sequence[Facts]) -> dict[str, Markup]:
     return {
         "time": chart("time", objective, "seconds after the first iteration", on),
         "epochs": chart(counter, objective, label, on),
-        "density": chart(counter, "density", label, "codes not zero", zero=True),
+        "density": chart(counter, "density", label, "part not zero", zero=True),
     }
 
 

@@ -212,7 +212,12 @@ def charts(facts: Facts) -> dict[str, Markup]:
     )
     replaced = Curve("replaced", trace[counter], trace["replaced_atoms"])
     found["replaced"] = line_chart(
-        [replaced], label, "atoms replaced so far", "Replaced atoms", zero=True
+        [replaced],
+        label,
+        "atoms replaced so far",
+        "Replaced atoms",
+        zero=True,
+        whole=True,
     )
     parts = {
         name: smooth(np.nan_to_num(seconds) * 1000, width)
