@@ -881,6 +881,7 @@ def test_the_page_of_a_run_that_was_stopped(always_live, data, tmp_path):
     page = (target / "report.html").read_text()
     assert '<span class="status stopped">' in page
     assert f"somf fit --output {target} --resume" in page
+    assert len(read_trace(target / "trace.csv")["step"]) == 2
     assert somf("report", target).exit_code == 0  # from the checkpoint
     assert "data-refresh" not in (target / "report.html").read_text()
     assert somf("fit", "--output", target, "--resume").exit_code == 0

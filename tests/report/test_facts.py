@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from somf import SOMF
+from somf.progress import observed_by
 from somf.report import code_samples, facts_of
 from somf.sources import as_source
 
@@ -26,6 +27,15 @@ def test_a_model_of_partial_fit_has_no_number_of_samples(X):
     facts = facts_of(model)
     assert facts.n_samples is None
     assert facts.stop_reason == ""
+
+
+def test_the_objective_before_the_first_epoch_is_over(X):
+    """`objective_` is that of an epoch; until then the batches tell."""
+    seen = []
+    with observed_by(lambda model, report: seen.append(facts_of(model).objective)):
+        SOMF(3, batch_size=100, n_epochs=1, n_threads=1, random_state=0).fit(X)
+    assert np.isfinite(seen).all()
+    assert len(seen) == 3
 
 
 def test_codes_of_samples(model, X):

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -69,9 +70,17 @@ def test_what_was_run_is_told(model):
     assert rows["samples"] == "250"
     assert rows["features observed in an iteration"] == "60"
     assert rows["alpha"] == "0.1"
-    assert rows["code_estimator"] == "masked"  # among all parameters
+    assert rows["code_estimator"] == "&#39;masked&#39;"  # among all parameters
     changed = text.split("not at their defaults")[0]
     assert "code_estimator" not in changed
+
+
+def test_parameters_are_shown_as_one_writes_them(model):
+    facts = facts_of(model)
+    values = {"random_state": 123456789, "dict_init": np.eye(3), "alpha": 0.1}
+    page = make_report(replace(facts, parameters=facts.parameters | values)).html
+    assert "<td>123456789</td>" in page
+    assert "<td>array of shape (3, 3)</td>" in page
 
 
 def test_names_are_escaped(model):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from somf.estimator import SOMF
 
 EVERY = 5.0  # seconds
-SHARE = 0.02  # of the time of a run that its page may take
+SHARE = 0.03  # of the time of a run that its page may take
 
 
 class LivePage:
@@ -39,15 +39,19 @@ class LivePage:
             self._next = start if self._soon else start + EVERY
         if start < self._next:
             return
+        if self._wanted:
+            import somf.report  # noqa: F401  not part of what a page costs
+
+        cost = -time.thread_time()
         self._try(self._write)
-        cost = time.monotonic() - start
+        cost += time.thread_time()
         self._next = time.monotonic() + max(EVERY, cost / SHARE)
 
     def stop(self) -> None:
         """Tell on the page, if there is one, that the run was stopped."""
+        reason = f"to continue: {self.folder.resume_command}"
         if self.written:
-            reason = f"to continue: {self.folder.resume_command}"
-            self._try(lambda: self._write_page("stopped", reason))
+            self._try(lambda: self._write("stopped", reason))
 
     def finish(self) -> None:
         """Put the report of the finished run in the place of the page."""
@@ -57,14 +61,11 @@ class LivePage:
         if self.written and model is not None:
             self._try(lambda: write_report(self.folder, model, "finished"))
 
-    def _write(self) -> None:
+    def _write(self, status: str = "running", reason: str = "") -> None:
         assert self._model is not None, "called with a model"
         write_trace(self.folder.trace, self._model.trace_)
-        if self._wanted:
-            self._write_page("running")
-            self.written = True
-
-    def _write_page(self, status: str, reason: str = "") -> None:
+        if not self._wanted:
+            return
         from somf.report import facts_of, make_report
 
         facts = facts_of(
@@ -72,6 +73,7 @@ class LivePage:
         )
         with written_beside(self.folder.report) as beside:
             make_report(facts, brief=True).save(beside)
+        self.written = True
 
     def _try(self, write: Any) -> None:
         """Write; a page that fails must not end a run of hours."""

@@ -140,6 +140,7 @@ def _figure() -> tuple[Any, Any]:
     axes = figure.add_subplot()
     axes.patch.set_visible(False)
     axes.set_axisbelow(True)
+    axes.locator_params(nbins=5)
     return figure, axes
 
 

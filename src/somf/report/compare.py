@@ -15,7 +15,7 @@ from somf.report.advice import advise
 from somf.report.atoms import Atoms, HeatMaps
 from somf.report.charts import Curve, line_chart, smooth
 from somf.report.facts import Facts
-from somf.report.page import Page, headline, render, since_start
+from somf.report.page import Page, headline, parameter, render, since_start
 
 Array = NDArray[Any]
 
@@ -107,7 +107,7 @@ def _unit_rows(A: Array) -> Array:
     return np.asarray(A / np.where(norms > 0, norms, 1))
 
 
-def different_parameters(runs: Sequence[Facts]) -> dict[str, list[Any]]:
+def different_parameters(runs: Sequence[Facts]) -> dict[str, list[str]]:
     """Return the parameters in which runs differ, with the values of each."""
     names = [name for run in runs for name in run.parameters]
     table: dict[str, list[Any]] = {
@@ -115,7 +115,7 @@ def different_parameters(runs: Sequence[Facts]) -> dict[str, list[Any]]:
         for name in dict.fromkeys(names)
     }
     return {
-        name: values
+        name: [parameter(value) for value in values]
         for name, values in table.items()
         if any(not _same(value, values[0]) for value in values[1:])
     }

@@ -16,6 +16,7 @@ Array = NDArray[Any]
 
 N_CODED = 200  # samples that are enough to tell which atoms are used, and how well
 N_EXAMPLES = 6
+N_RECENT = 20  # iterations that tell the objective before the first epoch is over
 
 
 @dataclass(frozen=True)
@@ -93,18 +94,21 @@ def facts_of(
     """Return the facts of a fitted `SOMF`; without a name, its shape names it."""
     signature = inspect.signature(type(model)).parameters
     order = model.state_.sampler.order
+    trace, objective = model.trace_, float(model.objective_)
+    if not np.isfinite(objective):  # no epoch is over
+        objective = float(trace["objective"][-N_RECENT:].mean())
     if stop_reason is None:
         stop_reason = getattr(model, "stop_reason_", "")
     return Facts(
         name=name or "{} atoms of {} features".format(*model.state_.D.shape),
         parameters=model.get_params(deep=False),
         defaults={name: entry.default for name, entry in signature.items()},
-        trace=model.trace_,
+        trace=trace,
         components=model.components_,
         strength=np.sqrt(np.maximum(np.diag(model.state_.C), 0)),
         n_samples=None if order is None else int(order.n_samples),
         reduction=model.reduction_,
-        objective=float(model.objective_),
+        objective=objective,
         status=status,
         stop_reason=stop_reason,
         coded=coded,
@@ -116,13 +120,10 @@ def code_samples(model: Any, X: Any) -> CodedSamples:
 
     At most 200 are read, evenly over X.
     """
-    source = check_samples(model, X)
+    source = check_samples(model, X)  # features are in the order of `components_`
     n_samples = source.shape[0]
     rows = np.unique(np.linspace(0, n_samples - 1, N_CODED).astype(np.intp))
     samples = source.read(rows).astype(model.components_.dtype, copy=False)
-    if source.feature_order is not None:
-        stored, samples = samples, np.empty_like(samples)
-        samples[:, source.feature_order] = stored
     known = ArraySource(samples)
     codes = model.transform(known)
     reconstructions = model.inverse_transform(codes)

@@ -69,6 +69,7 @@ def make_report(
         advice=advise(facts),
         run=what_was_run(facts),
         changed=changed_parameters(facts),
+        parameters={n: parameter(v) for n, v in facts.parameters.items()},
         charts=charts(facts),
         seconds=seconds_of_phases(facts.trace),
         usage=usage_chart(facts),
@@ -112,8 +113,6 @@ def number(value: Any) -> str:
         return f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
     if isinstance(value, float | np.floating):
         return f"{value:.4g}"
-    if isinstance(value, np.ndarray):
-        return f"array of shape {value.shape}"
     return str(value)
 
 
@@ -172,10 +171,21 @@ def _version() -> str:
         return ""
 
 
-def changed_parameters(facts: Facts) -> dict[str, Any]:
+def parameter(value: Any) -> str:
+    """Return the value of a parameter as one would write it.
+
+    >>> parameter(51200), parameter("auto")
+    ('51200', "'auto'")
+    """
+    if isinstance(value, np.ndarray):
+        return f"array of shape {value.shape}"
+    return str(value) if isinstance(value, os.PathLike) else repr(value)
+
+
+def changed_parameters(facts: Facts) -> dict[str, str]:
     """Return the parameters that are not at their defaults."""
     return {
-        name: value
+        name: parameter(value)
         for name, value in facts.parameters.items()
         if isinstance(value, np.ndarray) or value != facts.defaults.get(name)
     }
