@@ -42,6 +42,18 @@ def test_a_page_cannot_end_the_script_of_the_viewer():
     assert html.count("</script>") == 1
 
 
+def test_a_terminal_is_told_how_far_it_is(maps, monkeypatch, capsys):
+    monkeypatch.setattr(maps, "atom", lambda number: "")
+    monkeypatch.setattr(maps, "_view", lambda number: "")
+    maps.html(np.arange(3))
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    maps.html(np.arange(3))
+    told = capsys.readouterr().err.splitlines()
+    assert told[0].startswith("report: picture 1 of 6")
+    assert told[-1].startswith("report: picture 6 of 6")
+
+
 def test_samples_need_the_mask(maps):
     n_features = int(maps.mask_img.get_fdata().sum())
     sample = np.linspace(-1, 1, n_features)

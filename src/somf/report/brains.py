@@ -72,9 +72,10 @@ class BrainMaps:
         figure = Markup('<figure class="map">{}<figcaption>{}</figcaption></figure>')
         shown = [int(i) for i in order[:N_MAPS]]
         viewed = shown[:N_VIEWED]
-        with _told(len(shown) + len(viewed)) as tell:
-            viewer = _viewer({i: self._view(i) for i in tell(viewed)})
-            pictures = [figure.format(self.atom(i), i) for i in tell(shown)]
+        telling = _Telling(len(shown) + len(viewed))
+        viewer = _viewer({i: self._view(i) for i in telling.over(viewed)})
+        pictures = [figure.format(self.atom(i), i) for i in telling.over(shown)]
+        telling.lines.flush()
         grid = Markup('<div class="maps">{}</div>').format(Markup("").join(pictures))
         if len(order) > N_MAPS:
             text = '<p class="quiet">The {} most used of {} maps are shown.</p>'
@@ -126,26 +127,21 @@ class BrainMaps:
         return html.replace("</head>", f"{style}</head>", 1)
 
 
-class _told:  # noqa: N801
-    """Tells on a terminal how far it is, if it takes long."""
+class _Telling:
+    """Tells on a terminal how many pictures are drawn."""
 
     def __init__(self, total: int) -> None:
         self.total = total
         self.done = 0
         self.lines = Lines()
 
-    def __enter__(self) -> Any:
-        return self._tell
-
-    def __exit__(self, *_: object) -> None:
-        self.lines.flush()
-
-    def _tell(self, numbers: list[int]) -> Iterator[int]:
+    def over(self, numbers: list[int]) -> Iterator[int]:
+        """Yield numbers of maps, and tell of each when it is drawn."""
         for number in numbers:
             yield number
             self.done += 1
             if sys.stderr.isatty():
-                self.lines.show(f"report: drawing {self.done} of {self.total}")
+                self.lines.show(f"report: picture {self.done} of {self.total}")
 
 
 @contextmanager

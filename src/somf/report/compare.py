@@ -15,7 +15,8 @@ from somf.report.advice import advise
 from somf.report.atoms import Atoms, HeatMaps
 from somf.report.charts import Curve, line_chart, smooth
 from somf.report.facts import Facts
-from somf.report.page import Page, headline, parameter, render, since_start
+from somf.report.page import Page, headline, render, since_start
+from somf.report.words import parameter
 
 Array = NDArray[Any]
 
