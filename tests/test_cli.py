@@ -10,8 +10,10 @@ import signal
 import subprocess
 import sys
 import tomllib
+import urllib.request
 import warnings
 from pathlib import Path
+from urllib.error import URLError
 
 import click
 import numpy as np
@@ -31,12 +33,14 @@ from somf.cli.options import (
     estimator_options,
     explicit_parameters,
 )
-from somf.cli.runs import read_trace
 from somf.cli.settings import Settings, toml
-from somf.progress import CountProgress
+from somf.progress import CountProgress, observed_by
 from somf.sources import MappedSource
 
-COMMANDS = ["fit", "transform", "score", "plan", "convert", "inspect", "report", "demo"]
+COMMANDS = [
+    *("fit", "transform", "score", "plan", "convert", "inspect", "report", "compare"),
+    "demo",
+]
 PARAMETERS = {
     "n_components": 3,
     "alpha": 0.1,
@@ -103,6 +107,13 @@ def run(folder):
 
 def components(run):
     return SOMF.load(run / "model.safetensors").components_
+
+
+def read_trace(path):
+    """Return the columns of a trace; what is empty is NaN."""
+    rows = [line.split(",") for line in path.read_text().splitlines()]
+    numbers = [[float(cell or "nan") for cell in row] for row in rows[1:]]
+    return dict(zip(rows[0], zip(*numbers, strict=True), strict=True))
 
 
 # -- help ----------------------------------------------------------------------------
@@ -457,10 +468,10 @@ def test_overwriting_begins_when_the_data_are_open(data, run, tmp_path):
     typo = ["fit", tmp_path / "typo.npy", "--output", target, "--overwrite", *OPTIONS]
     check_error(somf(*typo), 1, "typo.npy")
     assert (target / "model.safetensors").read_bytes() == before
-    (target / "report.png").write_bytes(b"old")
+    (target / "report.html").write_bytes(b"old")
     again = somf("fit", data, "--output", target, "--overwrite", *OPTIONS)
     assert again.exit_code == 0
-    assert not (target / "report.png").exists()
+    assert not (target / "report.html").exists()
 
 
 def test_paths_of_a_config_are_relative_to_it(X, tmp_path, monkeypatch):
@@ -778,23 +789,168 @@ def test_plan(data):
     check_error(somf("plan", "missing.npy"), 1, "missing.npy")
 
 
-def test_report(folder, run, tmp_path):
-    pytest.importorskip("matplotlib")
+def test_report(run, data, tmp_path):
+    pytest.importorskip("jinja2")
     copy = tmp_path / "run"
-    copy.mkdir()
-    (copy / "trace.csv").write_bytes((run / "trace.csv").read_bytes())
+    shutil.copytree(run, copy)
     result = somf("report", copy, "--json")
-    target = json.loads(result.stdout)["report"]
-    assert Path(target).read_bytes().startswith(b"\x89PNG")
-    assert target in somf("report", copy).stdout
-    (copy / "trace.csv").write_text("step,objective\n1\n")
-    check_error(somf("report", copy), 1, "trace.csv is not the trace")
-    check_error(somf("report", tmp_path), 1, "no trace.csv")
+    target = Path(json.loads(result.stdout)["report"])
+    page = target.read_text()
+    assert target == copy / "report.html"
+    assert '<span class="status finished">' in page
+    assert 'id="examples"' in page  # the data are still there
+    assert str(target) in somf("report", copy).stdout
+    settings = (copy / "settings.toml").read_text()
+    (copy / "settings.toml").write_text(settings.replace(str(data), "/gone.npy"))
+    result = somf("report", copy)
+    assert result.exit_code == 0
+    assert "gone.npy cannot be read: no reconstructions" in result.stderr
+    assert 'id="examples"' not in target.read_text()
+    check_error(somf("report", tmp_path), 1, "no model.safetensors")
 
 
 def test_report_names_the_extra(run, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    check_error(somf("report", run), 1, "somf[demo]")
+    for module in [name for name in sys.modules if name.startswith("somf.report")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    check_error(somf("report", run), 1, "somf[report]")
+
+
+def test_compare(run, data, tmp_path):
+    pytest.importorskip("jinja2")
+    other, target = tmp_path / "run", tmp_path / "both.html"
+    config = ["--config", run / "settings.toml", "--output", other]
+    assert somf("fit", *config, "--alpha", 0.5).exit_code == 0
+    result = somf("compare", run, other, "--output", target, "--json")
+    assert json.loads(result.stdout) == {"output": str(target)}
+    page = target.read_text()
+    assert str(run) in page  # both are called run, so paths tell them apart
+    assert str(other) in page
+    again = ["compare", run, other, "--output", target]
+    check_error(somf(*again), 2, "--overwrite")
+    assert somf(*again, "--overwrite").exit_code == 0
+    check_error(somf("compare", run, "--output", target), 2, "two runs or more")
+    check_error(somf("compare", run, tmp_path / "no"), 1, "holds no model")
+
+
+# -- a run that is going -------------------------------------------------------------
+
+
+@pytest.fixture
+def always_live(monkeypatch):
+    """The page is written after each iteration."""
+    pytest.importorskip("jinja2")
+    monkeypatch.setattr("somf.cli.live.EVERY", 0.0)
+    monkeypatch.setattr("somf.cli.live.SHARE", 1e9)
+
+
+FEW_STEPS = [*OPTIONS, "--batch-size", 60]  # one for each of 3 epochs
+
+
+def test_the_page_of_a_run_while_it_is_going(always_live, X, data, tmp_path):
+    """It is there with the trace, refreshes itself, and becomes the report."""
+    target, seen = tmp_path / "run", []
+    page = target / "report.html"
+
+    def look(model, report):  # before the page of this iteration is written
+        if page.exists():
+            seen.append((page.read_text(), read_trace(target / "trace.csv")))
+
+    with observed_by(look):
+        result = somf("fit", data, "--output", target, *FEW_STEPS)
+    assert result.exit_code == 0, result.output
+    assert [len(trace["step"]) for _, trace in seen] == [1, 2]
+    assert all('data-refresh="5"' in text for text, _ in seen)
+    assert "data-refresh" not in page.read_text()
+    assert '<span class="status finished">' in page.read_text()
+    model = SOMF(**PARAMETERS | {"batch_size": 60}).fit(X)
+    np.testing.assert_array_equal(components(target), model.components_)
+
+
+def test_the_page_of_a_run_that_was_stopped(always_live, data, tmp_path):
+    target = tmp_path / "run"
+
+    def stop(model, report):
+        if report.step == 2:
+            signal.raise_signal(signal.SIGTERM)
+
+    with observed_by(stop):
+        result = somf("fit", data, "--output", target, *FEW_STEPS)
+    check_error(result, 143, "--resume")
+    page = (target / "report.html").read_text()
+    assert '<span class="status stopped">' in page
+    assert f"somf fit --output {target} --resume" in page
+    assert len(read_trace(target / "trace.csv")["step"]) == 2
+    assert somf("report", target).exit_code == 0  # from the checkpoint
+    assert "data-refresh" not in (target / "report.html").read_text()
+    assert somf("fit", "--output", target, "--resume").exit_code == 0
+    assert '<span class="status finished">' in (target / "report.html").read_text()
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_page_that_fails_does_not_end_the_run(
+    always_live, data, tmp_path, monkeypatch
+):
+    def fail(*_, **__):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("somf.report.make_report", fail)
+    result = somf("fit", data, "--output", tmp_path / "run", *FEW_STEPS)
+    assert result.exit_code == 0
+    told = [line for line in result.stderr.splitlines() if "page of the run" in line]
+    assert len(told) == 1
+    assert "No space left" in told[0]
+
+
+def test_a_short_run_has_no_page(run):
+    assert not (run / "report.html").exists()
+
+
+def test_watching_a_run(always_live, data, tmp_path, monkeypatch):
+    """The page is served on loopback from the start until the run has ended."""
+    from somf.report.watch import Watch
+
+    monkeypatch.setattr("somf.report.watch.PATIENCE", 0.0)
+    addresses, pages = [], []
+    begin = Watch.__enter__
+
+    def enter(watch):
+        addresses.append(watch.address)
+        return begin(watch)
+
+    def look(model, report):
+        with urllib.request.urlopen(addresses[0], timeout=10) as answer:
+            pages.append(answer.read().decode())
+
+    monkeypatch.setattr(Watch, "__enter__", enter)
+    with observed_by(look):
+        result = somf("fit", data, "--output", tmp_path / "run", *FEW_STEPS, "--watch")
+    assert result.exit_code == 0, result.output
+    assert f"Watch the run: {addresses[0]}" in result.stderr
+    assert addresses[0].startswith("http://127.0.0.1:")
+    assert "has not made its first iteration" in pages[0]
+    assert '<span class="status running">' in pages[1]
+    with pytest.raises(URLError):
+        urllib.request.urlopen(addresses[0], timeout=10)
+
+
+def test_the_mask_of_images_is_kept(tmp_path):
+    """So that the atoms of a run on brain images are shown as maps."""
+    nibabel = pytest.importorskip("nibabel")
+    rng = np.random.default_rng(0)
+    volumes = np.zeros((16, 18, 15, 30), np.float32)
+    volumes[3:-3, 3:-3, 3:-3] = 1000 + rng.standard_normal((10, 12, 9, 30))
+    image = nibabel.Nifti1Image(volumes, np.diag([4.0, 4.0, 4.0, 1.0]))
+    image.to_filename(tmp_path / "image.nii.gz")
+    target = tmp_path / "run"
+    result = somf("fit", tmp_path / "image.nii.gz", "--output", target, *FEW_STEPS)
+    assert result.exit_code == 0, result.output
+    mask = nibabel.load(target / "mask.nii.gz").get_fdata()
+    assert mask.sum() == components(target).shape[1]
+    pytest.importorskip("jinja2")
+    result = somf("report", target)
+    assert result.exit_code == 0, result.output
+    assert 'class="viewer"' in (target / "report.html").read_text()
 
 
 # -- notation ------------------------------------------------------------------------

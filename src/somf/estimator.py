@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,6 +26,7 @@ from somf.progress import (
     CallbackSupportMixin,
     EpochCallbacks,
     ProgressBar,
+    tell_observers,
     with_callbacks,
 )
 from somf.reading import make_reader, sample_order
@@ -41,6 +42,9 @@ from somf.solver.trace import Trace
 from somf.solver.workspace import Workspace
 from somf.sources.base import Batch, Source, fingerprint, read_batch
 from somf.threads import Team, resolve_n_threads
+
+if TYPE_CHECKING:
+    from somf.report import Atoms, Page
 
 Array = NDArray[Any]
 
@@ -469,6 +473,7 @@ class SOMF(
                     run.stop("a callback asked to stop")
                 elif report.ends_epoch and not run.stop_reason:
                     callbacks.begin_epoch()
+                tell_observers(self, report)
                 if checkpoints is not None:
                     checkpoints.after_step(
                         self.n_steps_,
@@ -698,6 +703,43 @@ class SOMF(
     @property
     def _n_features_out(self) -> int:
         return self.n_components_
+
+    # -- for people ------------------------------------------------------------------
+
+    def report(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        X: Any = None,
+        atoms: Atoms | None = None,
+    ) -> Page:
+        """Return a page about the run: curves, atoms, and warnings with remedies.
+
+        Needs the extra `report`.
+
+        Parameters
+        ----------
+        path : str or path, default=None
+            Where to write it, too.
+        X : like X of `fit`, default=None
+            Samples, of which up to 200 are coded to show which atoms they use and how
+            well they are reconstructed.
+        atoms : HeatMaps, PatchGrid or BrainMaps of :mod:`somf.report`, default=None
+            How atoms are shown; None shows heat maps.
+
+        Returns
+        -------
+        page : somf.report.Page
+            With `html`, `save(path)`, and a view in notebooks.
+        """
+        check_is_fitted(self)
+        from somf.report import code_samples, facts_of, make_report
+
+        coded = None if X is None else code_samples(self, X)
+        page = make_report(facts_of(self, coded=coded), atoms)
+        if path is not None:
+            page.save(path)
+        return page
 
     # -- files -----------------------------------------------------------------------
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Self
 
@@ -26,8 +29,41 @@ __all__ = [
     "CountProgress",
     "EpochCallbacks",
     "ProgressBar",
+    "observed_by",
+    "tell_observers",
     "with_callbacks",
 ]
+
+Observer = Callable[[Any, Report], None]
+_OBSERVERS: ContextVar[tuple[Observer, ...]] = ContextVar("somf_observers", default=())
+
+
+@contextmanager
+def observed_by(observer: Observer) -> Iterator[None]:
+    """Let `observer(model, report)` be called after each iteration of fits inside.
+
+    It sees the model as it is: its trace, objective and components so far. It must not
+    change it.
+
+    >>> import numpy as np
+    >>> from somf import SOMF
+    >>> steps = []
+    >>> with observed_by(lambda model, report: steps.append(report.step)):
+    ...     model = SOMF(2, batch_size=5, n_epochs=1).fit(np.eye(10))
+    >>> steps
+    [1, 2]
+    """
+    token = _OBSERVERS.set((*_OBSERVERS.get(), observer))
+    try:
+        yield
+    finally:
+        _OBSERVERS.reset(token)
+
+
+def tell_observers(model: Any, report: Report) -> None:
+    """Call the observers of this fit."""
+    for observer in _OBSERVERS.get():
+        observer(model, report)
 
 
 class Lines:

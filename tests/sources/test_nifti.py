@@ -137,6 +137,20 @@ def test_the_key_of_features_is_that_of_the_mask():
     assert again.feature_key == keys[0]
 
 
+def test_the_key_of_features_survives_a_file(tmp_path):
+    """Files keep another order of the bytes, and rounded affines."""
+    affine = np.diag([1 / 3, 0.1, 0.7, 1])
+    values = np.random.default_rng(0).integers(0, 2, SHAPE).astype(np.uint8)
+    mask = nibabel.Nifti1Image(values, affine)
+    mask.to_filename(tmp_path / "mask.nii.gz")
+    image = nibabel.Nifti1Image(np.zeros((*SHAPE, 3), np.float32), affine)
+    keys = [
+        NiftiSource(image, mask_img=m, **RAW).feature_key
+        for m in (mask, str(tmp_path / "mask.nii.gz"))
+    ]
+    assert keys[0] == keys[1]
+
+
 def brain(seed=0, size=12, n_volumes=6):
     """A bright ball in the dark, big enough for nilearn to find."""
     rng = np.random.default_rng(seed)

@@ -10,7 +10,7 @@ from somf.cli.convert import convert
 from somf.cli.fit import fit
 from somf.cli.inspect import inspect
 from somf.cli.plan import plan
-from somf.cli.report import report
+from somf.cli.report import compare, report
 from somf.cli.transform import score, transform
 
 EXIT_CODES = """\b
@@ -29,7 +29,7 @@ def main() -> None:
     """Factorize matrices that are huge in both dimensions."""
 
 
-for command in (fit, transform, score, plan, convert, inspect, report):
+for command in (fit, transform, score, plan, convert, inspect, report, compare):
     main.add_command(command)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     "--output",
     required=True,
     type=click.Path(file_okay=False),
-    help="Folder of the run: model, trace, settings, checkpoints.",
+    help="Folder of the run: model, trace, settings, checkpoints, page.",
 )
 @click.option(
     "--val",
@@ -41,6 +43,11 @@ if TYPE_CHECKING:
 @click.option(
     "--overwrite", is_flag=True, help="Replace a run that the folder holds already."
 )
+@click.option(
+    "--watch",
+    is_flag=True,
+    help="Serve the page of the run on this machine, and print its address.",
+)
 @estimator_parameters
 @json_option
 @click.pass_context
@@ -52,6 +59,7 @@ def fit(
     val: tuple[str, ...],
     resume: bool,
     overwrite: bool,
+    watch: bool,
     preset: str | None,
     config: str | None,
     as_json: bool,
@@ -79,8 +87,22 @@ def fit(
     else:
         from somf.cli.running import run
 
-        model = run(folder, settings, resume, overwrite)
+        with _watched(folder, watch):
+            model = run(folder, settings, resume, overwrite, watch)
     _show_result(folder, model, as_json)
+
+
+@contextmanager
+def _watched(folder: RunFolder, wanted: bool) -> Iterator[None]:
+    """Serve the page of a run, if it is wanted, until the run ends."""
+    if not wanted:
+        yield
+        return
+    from somf.report.watch import Watch
+
+    with Watch(folder.path) as watch:
+        click.echo(f"Watch the run: {watch.address}", err=True)
+        yield
 
 
 def _settings_of(ctx: click.Context, folder: RunFolder, asked: Settings) -> Settings:

@@ -1,86 +1,138 @@
-"""`somf report`: pictures of how a run went."""
+"""`somf report` and `somf compare`: pages about runs, to look at in a browser."""
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from somf.cli.base import Command, json_option, show
-from somf.cli.runs import RunFolder, read_trace, written_beside
+from somf.cli.runs import RunFolder, written_beside
+from somf.cli.settings import Settings
 
-SMOOTH = 50  # batches are noisy: the line is a mean over this part of the run
+if TYPE_CHECKING:
+    from somf.estimator import SOMF
+    from somf.report import Atoms
 
 
 @click.command(cls=Command)
 @click.argument("run", type=click.Path(file_okay=False))
 @json_option
 def report(run: str, as_json: bool) -> None:
-    """Draw how a run went: objective, density, seconds.
+    """Write a page about a run: curves, atoms, warnings.
 
-    Writes report.png into the folder of the run.
+    Writes report.html into the folder of the run; it needs no network and no other
+    file. If the data of the run are still where they were, it shows reconstructions.
     """
+    from somf.cli.runs import newest_model
+
     folder = RunFolder(run)
-    if not folder.trace.exists():
-        raise FileNotFoundError(f"{run} holds no {folder.trace.name}: no finished run.")
-    trace = read_trace(folder.trace)
-    target = folder.report
-    figure = draw(trace)
-    with written_beside(target) as beside:
-        figure.savefig(beside, dpi=110, format="png")
-    show(as_json, {"report": str(target)}, [f"Report: {target}"])
+    model = newest_model(folder)
+    write_report(folder, model, "finished" if folder.finished else "stopped")
+    show(as_json, {"report": str(folder.report)}, [f"Report: {folder.report}"])
 
 
-def draw(trace: dict[str, list[float]]) -> Any:
-    """Return a figure of the columns of a trace."""
-    from somf.sources.checks import need
+def write_report(folder: RunFolder, model: SOMF, status: str) -> None:
+    """Write the page of a run that has ended."""
+    from somf.report import code_samples, facts_of, make_report
 
-    need("matplotlib", "demo", "Drawing a report")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure: Any = Figure(figsize=(11, 7.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(2, 2)
-    draw_objective(axes[0, 0], trace, trace["time"], "seconds")
-    draw_objective(axes[0, 1], trace, trace["epoch"], "epochs")
-    axes[1, 0].plot(trace["step"], smooth(trace["density"]))
-    axes[1, 0].set(xlabel="iterations", ylabel="part of the codes that is not zero")
-    axes[1, 0].set_ylim(bottom=0)
-    draw_seconds(axes[1, 1], trace)
-    for axis in axes.ravel():
-        axis.grid(alpha=0.3)
-    return figure
-
-
-def draw_objective(axis: Any, trace: Any, x: Any, label: str) -> None:
-    """Draw the objective of batches, and of held-out samples if there were any."""
-    axis.plot(x, trace["objective"], ".", ms=2, alpha=0.3, color="gray")
-    axis.plot(x, smooth(trace["objective"]), label="batches, before they are learned")
-    held_out = [(a, b) for a, b in zip(x, trace["validation_objective"], strict=True)]
-    held_out = [(a, b) for a, b in held_out if b == b]
-    if held_out:
-        axis.plot(*zip(*held_out, strict=True), "o-", label="held-out samples")
-    axis.set(xlabel=label, ylabel="objective")
-    axis.legend()
-
-
-def draw_seconds(axis: Any, trace: Any) -> None:
-    """Draw what the parts of an iteration take, one on top of the other."""
-    names = [name for name in trace if name.startswith("seconds_")]
-    heights = [smooth([0.0 if s != s else s for s in trace[name]]) for name in names]
-    labels = [name.removeprefix("seconds_") for name in names]
-    axis.stackplot(trace["step"], heights, labels=labels)
-    axis.set(xlabel="iterations", ylabel="seconds per iteration")
-    axis.legend()
-
-
-def smooth(values: Any) -> Any:
-    """Return the running mean over a part of the run."""
-    import numpy as np
-
-    width = max(1, len(values) // SMOOTH)
-    window = np.ones(width)
-    return np.convolve(values, window, "same") / np.convolve(
-        np.ones(len(values)), window, "same"
+    samples = _samples(folder)
+    coded = None if samples is None else code_samples(model, samples)
+    reason = None if status == "finished" else f"to continue: {folder.resume_command}"
+    facts = facts_of(
+        model, name=folder.name, status=status, stop_reason=reason, coded=coded
     )
+    page = make_report(facts, _atoms(folder, model))
+    with written_beside(folder.report) as beside:
+        page.save(beside)
+
+
+def _atoms(folder: RunFolder, model: SOMF) -> Atoms | None:
+    """Return what shows the atoms of a run: on the brain, if its data were images."""
+    if not folder.mask.exists():
+        return None
+    from nilearn.image import load_img
+    from nilearn.masking import unmask
+
+    from somf.report import BrainMaps
+
+    mask = load_img(str(folder.mask))
+    return BrainMaps(unmask(model.components_, mask), mask)
+
+
+def _samples(folder: RunFolder) -> Any:
+    """Return data of a run, held-out ones if there were some; None if they are gone."""
+    from somf.cli.base import open_data
+    from somf.sources.nifti import NiftiSource
+
+    if not folder.settings.exists():
+        return None
+    settings = Settings.read(folder.settings)
+    paths = settings.val or settings.data
+    try:
+        if folder.mask.exists():  # one image is enough, and the others take long
+            return NiftiSource(paths[:1], mask_img=str(folder.mask))
+        return open_data(paths)
+    except (OSError, ValueError):
+        click.echo(f"{paths[0]} cannot be read: no reconstructions.", err=True)
+        return None
+
+
+@click.command(cls=Command)
+@click.argument(
+    "runs",
+    metavar="RUN RUN...",
+    nargs=-1,
+    required=True,
+    type=click.Path(file_okay=False),
+)
+@click.option(
+    "--output",
+    default="compare.html",
+    show_default=True,
+    type=click.Path(dir_okay=False),
+    help="Where the page goes.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace a page that is there.")
+@json_option
+@click.pass_context
+def compare(
+    ctx: click.Context,
+    runs: tuple[str, ...],
+    output: str,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Put several runs on one page, atoms side by side.
+
+    Curves are overlaid, and atoms matched one to one with those of the first run.
+    """
+    from somf.cli.runs import newest_model
+
+    if len(runs) < 2:
+        raise click.UsageError("Give two runs or more to compare.", ctx)
+    target = Path(output)
+    if target.exists() and not overwrite:
+        text = f"{target} is there already: use --overwrite, or another --output."
+        raise click.UsageError(text, ctx)
+    folders = [RunFolder(run) for run in runs]
+    models = [newest_model(folder) for folder in folders]
+    from somf.report import compare as compare_runs
+    from somf.report import facts_of
+
+    names = distinct_names(folders)
+    facts = [facts_of(m, name=n) for m, n in zip(models, names, strict=True)]
+    atoms = [_atoms(f, m) for f, m in zip(folders, models, strict=True)]
+    page = compare_runs(facts, atoms)
+    with written_beside(target) as beside:
+        page.save(beside)
+    show(as_json, {"output": str(target)}, [f"Comparison: {target}"])
+
+
+def distinct_names(folders: list[RunFolder]) -> list[str]:
+    """Return the names of folders, or their paths where names are the same."""
+    names = [folder.name for folder in folders]
+    if len(set(names)) == len(names):
+        return names
+    return [str(folder.path) for folder in folders]

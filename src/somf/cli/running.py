@@ -7,38 +7,49 @@ from typing import Any
 
 from somf.checkpoints import Interrupted, find
 from somf.cli.base import Failure, open_data
+from somf.cli.live import LivePage
 from somf.cli.runs import RunFolder, write_trace
 from somf.cli.settings import Settings, make_parameters
 from somf.estimator import SOMF
+from somf.progress import observed_by
+from somf.sources.nifti import NiftiSource
 
 
 def run(
-    folder: RunFolder, settings: Settings, resume: bool, overwrite: bool = False
+    folder: RunFolder,
+    settings: Settings,
+    resume: bool,
+    overwrite: bool = False,
+    watch: bool = False,
 ) -> SOMF:
     """Fit or resume, and write the files of the run; what failed can be resumed.
 
-    If there is no checkpoint to resume from, nothing is left.
+    If there is no checkpoint to resume from, nothing is left. With `watch`, the page of
+    the run is there from its first iteration on.
     """
     X, X_val = _open(settings)
     if overwrite:
         folder.clear()
     checkpoints = Path(settings.parameters["checkpoint"] or folder.checkpoints)
-    again = f"somf fit --output {folder.path} --resume"
     before = _newest(checkpoints)
+    live = LivePage(folder, soon=watch)
     try:
-        if resume and before:
-            model = SOMF.resume(checkpoints, X, X_val=X_val)
-        else:
-            model = _fit(folder, settings, checkpoints, X, X_val)
+        with observed_by(live):
+            if resume and before:
+                model = SOMF.resume(checkpoints, X, X_val=X_val)
+            else:
+                model = _fit(folder, settings, checkpoints, X, X_val)
     except Interrupted as error:
-        text = f"{error}, on the command line: {again}"
+        live.stop()
+        text = f"{error}, on the command line: {folder.resume_command}"
         raise Failure(text, 128 + error.signal) from error
     except BaseException as error:
         newest = _newest(checkpoints)
         if newest is None or (before and not resume):
             folder.clear()
         elif isinstance(error, Exception):
-            text = f"{error} {newest} is kept; to continue: {again}"
+            live.stop()
+            text = f"{error} {newest} is kept; to continue: {folder.resume_command}"
             raise Failure(text) from error
         raise
     for name in ("checkpoint", "progress"):
@@ -46,6 +57,7 @@ def run(
     write_trace(folder.trace, model.trace_)
     model.save(folder.model)
     folder.remove_checkpoints()
+    live.finish()
     return model
 
 
@@ -64,6 +76,8 @@ def _fit(
     parameters = make_parameters(settings) | {"checkpoint": checkpoints}
     folder.path.mkdir(parents=True, exist_ok=True)
     settings.write(folder.settings)
+    if isinstance(X, NiftiSource):  # without it, components are no maps
+        X.masker.mask_img_.to_filename(folder.mask)
     if parameters["progress"] == "auto":  # lines in a log, too
         parameters["progress"] = True
     model = SOMF(**parameters)

@@ -19,8 +19,10 @@ class RunFolder:
     """Where the files of a run are.
 
     model.safetensors   the model; written last, so its presence means "finished"
-    trace.csv           a row for each iteration
+    trace.csv           a row for each iteration, up to date within seconds
     settings.toml       inputs and parameters, from the start
+    mask.nii.gz         of brain images: where the features are
+    report.html         a page to look at, while it is going and after
     checkpoints/        the last two checkpoints, until the run is finished
     """
 
@@ -29,8 +31,19 @@ class RunFolder:
         self.model = self.path / "model.safetensors"
         self.trace = self.path / "trace.csv"
         self.settings = self.path / "settings.toml"
-        self.report = self.path / "report.png"
+        self.mask = self.path / "mask.nii.gz"
+        self.report = self.path / "report.html"
         self.checkpoints = self.path / "checkpoints"
+
+    @property
+    def name(self) -> str:
+        """Name of the folder, for people."""
+        return self.path.resolve().name
+
+    @property
+    def resume_command(self) -> str:
+        """What continues the run."""
+        return f"somf fit --output {self.path} --resume"
 
     @property
     def finished(self) -> bool:
@@ -44,7 +57,8 @@ class RunFolder:
 
     def clear(self) -> None:
         """Remove what a run wrote, and nothing else; the folder too if it is empty."""
-        for file in (self.model, self.trace, self.settings, self.report):
+        files = (self.model, self.trace, self.settings, self.mask, self.report)
+        for file in files:
             file.unlink(missing_ok=True)
         self.remove_checkpoints()
         if self.path.exists() and not any(self.path.iterdir()):
@@ -64,11 +78,28 @@ def load_model(path: str) -> SOMF:
         return SOMF.load(path)
     folder = RunFolder(path)
     if not folder.finished:
-        why = f"{path} holds no {folder.model.name}"
-        if folder.started:
-            why += f"; its run is not finished: somf fit --output {path} --resume"
-        raise FileNotFoundError(f"{why}.")
+        raise FileNotFoundError(_missing(folder))
     return SOMF.load(folder.model)
+
+
+def newest_model(folder: RunFolder) -> SOMF:
+    """Read the model of a run, or its newest checkpoint if it is not finished."""
+    from somf.checkpoints import read_newest
+    from somf.estimator import SOMF
+
+    if folder.finished:
+        return SOMF.load(folder.model)
+    if not folder.checkpoints.is_dir():
+        raise FileNotFoundError(_missing(folder))
+    model: SOMF = read_newest(folder.checkpoints, SOMF.load)
+    return model
+
+
+def _missing(folder: RunFolder) -> str:
+    why = f"{folder.path} holds no {folder.model.name}"
+    if folder.started:
+        why += f"; its run is not finished: {folder.resume_command}"
+    return f"{why}."
 
 
 @contextmanager
@@ -94,15 +125,3 @@ def write_trace(path: Path, trace: Mapping[str, Any]) -> None:
         writer.writerow(trace)
         for row in zip(*(column.tolist() for column in trace.values()), strict=True):
             writer.writerow("" if value != value else value for value in row)
-
-
-def read_trace(path: Path) -> dict[str, list[float]]:
-    """Read the columns of a trace."""
-    with open(path, newline="") as file:
-        rows = list(csv.reader(file))
-    try:
-        numbers = [[float(cell or "nan") for cell in row] for row in rows[1:]]
-        columns = zip(rows[0], zip(*numbers, strict=True), strict=True)
-        return {name: list(column) for name, column in columns}
-    except (ValueError, IndexError) as error:
-        raise ValueError(f"{path} is not the trace of a run ({error}).") from error

@@ -280,10 +280,12 @@ def _values(image: Any) -> list[Array]:
 
 def _place(mask: Any) -> str:
     """Return a digest of where the voxels of a mask are."""
-    inside = [part != 0 for part in _values(mask)]
+    inside = [np.ascontiguousarray(part != 0) for part in _values(mask)]
     if _is_surface(mask):
         return str(joblib.hash(inside))
-    return str(joblib.hash((inside[0], np.asarray(mask.affine))))
+    # The same for a mask in memory and in its file, which rounds to float32.
+    affine = np.ascontiguousarray(mask.affine, np.float32)
+    return str(joblib.hash((inside[0], affine)))
 
 
 def _transform(masker: Any, image: Any, confounds: Any) -> Array:
