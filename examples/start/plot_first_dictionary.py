@@ -10,7 +10,7 @@ the photograph together from a few of them.
 # A sample is a patch
 # -------------------
 # The photograph comes with scikit-learn. :class:`somf.sources.PatchSource` serves its
-# patches, 12 by 12 pixels in three colours and 3 pixels apart, without making an array
+# patches, 12 by 12 pixels in three colours and 4 pixels apart, without making an array
 # of all of them. The mean of each patch is taken out: what is left is structure.
 import matplotlib.pyplot as plt
 import numpy as np
@@ -21,7 +21,7 @@ from somf.sources import PatchSource
 
 photo = load_sample_image("china.jpg")[:426].astype(np.float32) / 255
 photo = photo.reshape(213, 2, 320, 2, 3).mean(axis=(1, 3))  # half the size
-patches = PatchSource(photo, (12, 12), center=True, step=3)
+patches = PatchSource(photo, (12, 12), center=True, step=4)
 n_samples, n_features = patches.shape
 print(f"{n_samples} patches of {n_features} numbers")
 

@@ -22,11 +22,11 @@ from somf.sources import PatchSource
 
 photo = load_sample_image("flower.jpg").astype(np.float32) / 255
 upper, lower = (
-    PatchSource(photo, (64, 64), center=True, scale=True, step=6, rows=rows)
+    PatchSource(photo, (64, 64), center=True, scale=True, step=8, rows=rows)
     for rows in ((0, 260), (324, 364))
 )
 X = upper.read(np.arange(upper.shape[0]))
-held_out = lower.read(np.arange(0, lower.shape[0], 3))
+held_out = lower.read(np.arange(0, lower.shape[0], 2))
 print(f"{X.shape[0]} training patches, {X.shape[1]} features")
 
 # %%
@@ -35,7 +35,7 @@ print(f"{X.shape[0]} training patches, {X.shape[1]} features")
 # ``partial_fit`` learns from one batch. Time is that of the iterations alone, as
 # ``trace_`` has it; judging is off the clock. The first iteration compiles the kernels,
 # so one is made beforehand. One thread makes the figure depend less on the machine.
-SECONDS, ATOMS, BATCH = 1.5, 100, 600
+SECONDS, ATOMS, BATCH = 1.0, 100, 600
 alpha = 0.05 * alpha_max(X[:200])
 
 
@@ -64,9 +64,9 @@ curves = {reduction: learn(reduction, SECONDS) for reduction in (1, 4, 12, 48)}
 print(f"{time.perf_counter() - start:.0f} s in all")
 
 # %%
-# A curve further to the left is faster. Fewer features make an iteration cheaper, up to a
-# point: the pass over the dictionary is left, whose cost does not depend on r. And they
-# make codes noisier, so that a run with too large an r ends higher. Which one wins
+# A curve further to the left is faster. Fewer features make an iteration cheaper, up to
+# a point: the pass over the dictionary is left, whose cost does not depend on r. And
+# they make codes noisier, so that a run with too large an r ends higher. Which one wins
 # depends on the data and the machine. The default, ``reduction="auto"``, takes 12, or
 # less where that would leave fewer than 1000 features in view.
 figure, ax = plt.subplots(figsize=(7, 4))

@@ -29,7 +29,7 @@ settings = {
     ),
 }
 for model in settings.values():
-    model.set_params(batch_size=100, n_epochs=30, random_state=0).fit(X)
+    model.set_params(batch_size=100, n_epochs=20, random_state=0).fit(X)
 
 # %%
 # Dictionary learning explains a digit by few atoms, each of which may be a whole digit.
