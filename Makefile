@@ -30,7 +30,7 @@ imports: $(VENV)/.installed-dev  ## check that imports point down the layers
 	$(BIN)/lint-imports
 
 docs: $(VENV)/.installed-docs  ## the documentation site; its examples run, 2 minutes
-	$(BIN)/python -m sphinx -W --keep-going docs docs/_build/html
+	$(BIN)/python -m sphinx -M html docs docs/_build -W --keep-going
 	@echo "Open docs/_build/html/index.html"
 
 bench-iteration: $(VENV)/.installed-demo  ## time the parts of one iteration
@@ -48,7 +48,7 @@ bench: $(VENV)/.installed-bench  ## races against other packages, an hour and mo
 
 clean:  ## remove the environment, caches and build products
 	rm -rf $(VENV) build dist .coverage htmlcov
-	rm -rf docs/_build docs/auto_examples docs/generated docs/sg_execution_times.rst
+	rm -rf docs/_build docs/auto_examples docs/generated
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests benchmarks -type d -name __pycache__ -prune -exec rm -rf {} + \
 		2>/dev/null || true

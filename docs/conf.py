@@ -41,6 +41,7 @@ autosummary_generate = True
 autosummary_filename_map = {"somf.Plan": "somf.Plan-class"}
 autodoc_typehints = "none"  # the docstrings have them in words
 autodoc_member_order = "bysource"
+toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False
 
 # Gallery: examples are executed while the site is built.
@@ -54,7 +55,7 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "show_signature": False,
     "remove_config_comments": True,
-    "matplotlib_animations": False,
+    "write_computation_times": False,  # a page that fetches scripts
 }
 
 # Pages
@@ -64,6 +65,7 @@ html_static_path = ["_static"]
 html_css_files = ["somf.css"]
 html_show_sourcelink = False
 html_copy_source = False
+html_sidebars = {"index": [], "get-started": []}  # they have no section
 html_theme_options = {
     "navigation_with_keys": False,
     "show_toc_level": 2,
