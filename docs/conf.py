@@ -27,9 +27,7 @@ extensions = [
 ]
 exclude_patterns = ["_build", "figures"]
 templates_path = ["_templates"]
-nitpicky = False  # types of NumPy and scikit-learn have no page here
 highlight_language = "none"  # indented blocks hold formulas
-suppress_warnings = ["config.cache"]  # the sort order of the gallery is a function
 
 # Markdown
 myst_enable_extensions = ["colon_fence", "dollarmath"]
