@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format typecheck imports bench-iteration bench-small bench clean
+.PHONY: help demo test lint format typecheck imports docs bench-iteration bench-small bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -29,6 +29,10 @@ typecheck: $(VENV)/.installed-dev  ## mypy
 imports: $(VENV)/.installed-dev  ## check that imports point down the layers
 	$(BIN)/lint-imports
 
+docs: $(VENV)/.installed-docs  ## the documentation site; its examples run, 2 minutes
+	$(BIN)/python -m sphinx -M html docs docs/_build -W --keep-going
+	@echo "Open docs/_build/html/index.html"
+
 bench-iteration: $(VENV)/.installed-demo  ## time the parts of one iteration
 	$(BIN)/python benchmarks/iteration.py
 
@@ -44,6 +48,7 @@ bench: $(VENV)/.installed-bench  ## races against other packages, an hour and mo
 
 clean:  ## remove the environment, caches and build products
 	rm -rf $(VENV) build dist .coverage htmlcov
+	rm -rf docs/_build docs/auto_examples docs/generated
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests benchmarks -type d -name __pycache__ -prune -exec rm -rf {} + \
 		2>/dev/null || true

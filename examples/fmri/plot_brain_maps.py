@@ -3,15 +3,15 @@ Maps of the brain
 =================
 
 From fMRI records to sparse maps of the brain, compared with those of nilearn's
-:class:`~nilearn.decomposition.DictLearning`. The records are simulated, so that the true
-maps are known; your own go in as a list of files.
+``DictLearning``. The records are simulated, so that the true maps are known; your own go
+in as a list of files.
 """
 
 # %%
 # Records
 # -------
-# Four subjects whose maps are alike but not the same, with noise that is smooth in space
-# and autocorrelated in time, on the grey matter of the MNI template.
+# Four subjects whose maps are alike but not the same, with noise that is smooth in
+# space and autocorrelated in time, on the grey matter of the MNI template.
 
 import time
 import warnings
@@ -30,8 +30,8 @@ print(brains.images[0].shape)
 # %%
 # Learn the maps
 # --------------
-# Records are masked once, and then streamed. `alpha` is chosen so that a voxel belongs to
-# two maps on average, and together they cover the brain.
+# Records are masked once, and then streamed. `alpha` is chosen so that a voxel belongs
+# to two maps on average, and together they cover the brain.
 
 common = {"mask": brains.mask_img, "smoothing_fwhm": None, "random_state": 0}
 start = time.perf_counter()

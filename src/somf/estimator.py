@@ -63,7 +63,7 @@ class SOMF(
 
     .. math::
 
-        \sum_i \tfrac12 \|x_i - a_i^T \mathrm{components}\|^2 + \alpha \Omega(a_i)
+        \sum_i \frac{1}{2} \|x_i - a_i^T \mathrm{components}\|^2 + \alpha \Omega(a_i)
 
     by subsampled online matrix factorization: samples are streamed in mini-batches,
     and their codes are computed from a random 1/`reduction` of the features only.
@@ -128,9 +128,9 @@ class SOMF(
         `patience` epochs; 0 always makes `n_epochs`.
     patience : int, default=2
         See `tol`.
-    dict_init : {"samples", "random"} or array of shape (n_components, n_features), \
-            default="samples"
-        First dictionary: random samples, noise, or given.
+    dict_init : {"samples", "random"} or array, default="samples"
+        First dictionary: random samples, noise, or given as an array of shape
+        (n_components, n_features).
     n_dict_passes : int, default=1
         Passes over the atoms in each iteration.
     weights : {"fast", "paper"}, default="fast"

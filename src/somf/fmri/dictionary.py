@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from nilearn.decomposition import DictLearning
@@ -28,6 +28,9 @@ from somf.progress import CountProgress
 from somf.sampling import as_generator
 from somf.sources.checks import need
 from somf.sources.nifti import NiftiSource
+
+if TYPE_CHECKING:
+    from somf.report import Page
 
 Array = NDArray[Any]
 
@@ -325,6 +328,16 @@ class BrainDictionary(DictLearning):
         check_is_fitted(self)
         source = self._open(self.masker_, *as_records(imgs, confounds))
         return explained_variance(source, self.components_, per_component)
+
+    def report(self, path: str | os.PathLike[str] | None = None) -> Page:
+        """Return a page about the run, with maps to look at and a viewer.
+
+        Needs the extra `report`. With `path`, it is written there, too.
+        """
+        check_is_fitted(self)
+        from somf.report import BrainMaps
+
+        return self.model_.report(path, atoms=BrainMaps(self.components_img_))
 
     def save_atlas(self, path: str | os.PathLike[str]) -> None:
         """Write the maps as an atlas: a 4-D NIfTI file, and a table of labels.

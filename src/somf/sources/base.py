@@ -92,14 +92,25 @@ class SampleSource(Protocol):
 class Source:
     """Base of our sources: what a source may say of itself beyond `SampleSource`.
 
-    row_chunks      bounds, from 0 to n_samples, of rows that are read together; None
-                    if any row can be read for itself at no more cost
-    feature_chunk   number of neighbouring features that are read together; None if a
-                    part of a row costs as much as all of it
-    feature_order   which original feature each column is, if they were shuffled
-    feature_key     what the features are, if data with as many of them may differ in
-                    that: a checksum of the mask that voxels come from
-    in_memory       whether there is nothing to read ahead
+    Attributes
+    ----------
+    shape : tuple of int
+        n_samples and n_features.
+    dtype : numpy.dtype
+        float32 or float64.
+    row_chunks : array of int, default=None
+        Bounds, from 0 to n_samples, of rows that are read together; None if any row can
+        be read for itself at no more cost.
+    feature_chunk : int, default=None
+        Number of neighbouring features that are read together; None if a part of a row
+        costs as much as all of it.
+    feature_order : array of int, default=None
+        Which original feature each column is, if they were shuffled.
+    feature_key : str, default=None
+        What the features are, if data with as many of them may differ in that: a
+        checksum of the mask that voxels come from.
+    in_memory : bool, default=False
+        Whether there is nothing to read ahead.
     """
 
     row_chunks: Indices | None = None
