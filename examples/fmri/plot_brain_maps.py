@@ -3,8 +3,8 @@ Maps of the brain
 =================
 
 From fMRI records to sparse maps of the brain, compared with those of nilearn's
-``DictLearning``. The records are simulated, so that the true maps are known; your own go
-in as a list of files.
+``DictLearning``. The records are simulated, so that the true maps are known; your own
+go in as a list of files.
 """
 
 # %%

@@ -5,9 +5,11 @@ from __future__ import annotations
 import click
 
 from somf import __version__
-from somf.cli.base import Command, Group
+from somf.cli.base import Group
 from somf.cli.convert import convert
+from somf.cli.demos import demo
 from somf.cli.fit import fit
+from somf.cli.fmri import fmri
 from somf.cli.inspect import inspect
 from somf.cli.plan import plan
 from somf.cli.report import compare, report
@@ -29,33 +31,6 @@ def main() -> None:
     """Factorize matrices that are huge in both dimensions."""
 
 
-for command in (fit, transform, score, plan, convert, inspect, report, compare):
+COMMANDS = (fit, transform, score, plan, convert, inspect, report, compare, fmri, demo)
+for command in COMMANDS:
     main.add_command(command)
-
-
-@main.command(cls=Command)
-@click.option(
-    "--seconds",
-    default=20.0,
-    show_default=True,
-    type=click.FloatRange(1, 600),
-    help="Training time of each of the two runs.",
-)
-@click.option(
-    "--output",
-    default="somf-demo.png",
-    show_default=True,
-    type=click.Path(dir_okay=False, writable=True),
-    help="Where the picture goes.",
-)
-def demo(seconds: float, output: str) -> None:
-    """Compare learning with and without subsampling.
-
-    Takes the AVIRIS image of Indian Pines, learns a dictionary of its 16 x 16 patches
-    over all bands (51 200 features) with plain online factorization and with SOMF for
-    the same time, and writes one picture: the objective on held-out patches against
-    time, and atoms of both.
-    """
-    from somf.cli.demo import run_demo
-
-    run_demo(seconds, output)

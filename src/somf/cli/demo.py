@@ -77,7 +77,10 @@ def run_demo(seconds: float, output: str) -> None:
             f"{curve.n_steps} batches in {curve.seconds[-1]:.0f} s."
         )
     draw(curves, seconds, output)
+    report = Path(output).with_suffix(".html")
+    write_report(curves[name].model, X_test, report)
     console.print(f"Picture: {Path(output).resolve()}", soft_wrap=True)
+    console.print(f"Report: {report.resolve().as_uri()}", soft_wrap=True)
 
 
 def load_image() -> Array:
@@ -127,6 +130,14 @@ def train_for(
             next_score = elapsed * 1.25  # even steps on a logarithmic axis
             show(elapsed, curve.objective[-1])
     return curve
+
+
+def write_report(model: SOMF, X_test: Array, path: Path) -> None:
+    """Write the report of a model, with its atoms as patches."""
+    from somf.report import PatchGrid
+
+    atoms = model.components_.reshape(model.n_components_, *PATCH, -1)
+    model.report(path, X=X_test, atoms=PatchGrid(atoms, bands=BANDS))
 
 
 def draw(curves: dict[str, Curve], seconds: float, output: str) -> None:

@@ -85,6 +85,7 @@ def learn(
     model.fit(data, confounds=list(confounds) or None, resume=resume)
     atlas = folder.path / "maps.nii.gz"
     model.save_atlas(atlas)
+    model.mask_img_.to_filename(folder.mask)
     model.report(folder.report)
     write_trace(folder.trace, model.model_.trace_)
     model.model_.save(folder.model)

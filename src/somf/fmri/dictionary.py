@@ -337,7 +337,10 @@ class BrainDictionary(DictLearning):
         check_is_fitted(self)
         from somf.report import BrainMaps
 
-        return self.model_.report(path, atoms=BrainMaps(self.components_img_))
+        atoms = None  # maps on a surface are shown as profiles
+        if len(self.components_img_.shape) == 4:
+            atoms = BrainMaps(self.components_img_, self.mask_img_)
+        return self.model_.report(path, atoms=atoms)
 
     def save_atlas(self, path: str | os.PathLike[str]) -> None:
         """Write the maps as an atlas: a 4-D NIfTI file, and a table of labels.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from somf.progress import Lines
+from somf.progress import CountProgress
 from somf.report.atoms import png_tag
 from somf.sources.checks import need
 
@@ -72,10 +71,14 @@ class BrainMaps:
         figure = Markup('<figure class="map">{}<figcaption>{}</figcaption></figure>')
         shown = [int(i) for i in order[:N_MAPS]]
         viewed = shown[:N_VIEWED]
-        telling = _Telling(len(shown) + len(viewed))
-        viewer = _viewer({i: self._view(i) for i in telling.over(viewed)})
-        pictures = [figure.format(self.atom(i), i) for i in telling.over(shown)]
-        telling.lines.flush()
+        views, pictures = {}, []
+        with CountProgress("report", "maps", wanted="auto") as progress:
+            for n, i in enumerate(shown, 1):
+                if i in viewed:
+                    views[i] = self._view(i)
+                pictures.append(figure.format(self.atom(i), i))
+                progress(n, len(shown))
+        viewer = _viewer(views)
         grid = Markup('<div class="maps">{}</div>').format(Markup("").join(pictures))
         if len(order) > N_MAPS:
             text = '<p class="quiet">The {} most used of {} maps are shown.</p>'
@@ -125,23 +128,6 @@ class BrainMaps:
         html = re.sub(r"<link[^>]*>", "", html)
         style = "<style>body { margin: 0; background: #000 }</style>"
         return html.replace("</head>", f"{style}</head>", 1)
-
-
-class _Telling:
-    """Tells on a terminal how many pictures are drawn."""
-
-    def __init__(self, total: int) -> None:
-        self.total = total
-        self.done = 0
-        self.lines = Lines()
-
-    def over(self, numbers: list[int]) -> Iterator[int]:
-        """Yield numbers of maps, and tell of each when it is drawn."""
-        for number in numbers:
-            yield number
-            self.done += 1
-            if sys.stderr.isatty():
-                self.lines.show(f"report: picture {self.done} of {self.total}")
 
 
 @contextmanager

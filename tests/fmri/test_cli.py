@@ -1,0 +1,110 @@
+"""`somf fmri learn` and `somf demo fmri`."""
+
+import json
+
+import nibabel
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from nilearn.maskers import NiftiMapsMasker
+
+from somf import SOMF
+from somf.cli import main
+from somf.fmri import simulate
+
+OPTIONS = ["--n-components", "4", "--n-epochs", "2", "--random-state", "0"]
+
+
+@pytest.fixture(scope="module")
+def brains():
+    return simulate(n_subjects=2, n_volumes=30, n_maps=4, resolution=8)
+
+
+@pytest.fixture
+def files(brains, tmp_path):
+    paths = []
+    for name, image in zip("ab", brains.images, strict=True):
+        paths.append(tmp_path / f"{name}.nii.gz")
+        nibabel.save(image, paths[-1])
+    nibabel.save(brains.mask_img, tmp_path / "mask.nii.gz")
+    return paths
+
+
+def somf(*arguments):
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def test_learn_leaves_maps_report_and_model(files, tmp_path):
+    output = tmp_path / "maps"
+    options = ["--output", output, "--mask", tmp_path / "mask.nii.gz", *OPTIONS]
+    result = somf("fmri", "learn", *files, *options, "--json")
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout)
+    assert facts["n_components"] == 4
+    assert 0.3 < facts["covered"] <= 1
+    names = {path.name for path in output.iterdir()}
+    assert names == {
+        *("maps.nii.gz", "maps.tsv", "mask.nii.gz"),
+        *("model.safetensors", "report.html", "trace.csv"),
+    }
+    masker = NiftiMapsMasker(output / "maps.nii.gz", standardize=None).fit()
+    assert masker.transform(files[0]).shape == (30, 4)
+    assert SOMF.load(output / "model.safetensors").alpha == facts["alpha"]
+    assert "iframe" in (output / "report.html").read_text()  # the viewer
+    again = somf("fmri", "learn", *files, *options)
+    assert again.exit_code == 2
+    assert "holds a run already" in again.stderr
+    assert somf("report", output).exit_code == 0
+
+
+def test_confounds_one_for_each_image(files, tmp_path):
+    table = tmp_path / "confounds.tsv"
+    rows = np.random.default_rng(0).standard_normal((30, 2))
+    table.write_text("a\tb\n" + "\n".join(f"{a}\t{b}" for a, b in rows))
+    result = somf(
+        *("fmri", "learn", *files, "--output", tmp_path / "x", *OPTIONS),
+        *("--mask", tmp_path / "mask.nii.gz", "--confounds", table),
+    )
+    assert result.exit_code == 1
+    assert "confounds is a list of 1, and there are 2 images" in result.stderr
+
+
+def test_a_run_that_was_stopped_goes_on(files, tmp_path, monkeypatch):
+    mask = tmp_path / "mask.nii.gz"
+    options = ["--mask", mask, "--alpha", "0.01", *OPTIONS]
+    whole = somf("fmri", "learn", *files, "--output", tmp_path / "whole", *options)
+    assert whole.exit_code == 0, whole.output
+    monkeypatch.setattr(
+        "somf.fmri.dictionary.BrainDictionary.save_atlas",
+        lambda self, path: (_ for _ in ()).throw(OSError("disk full")),
+    )
+    stopped = ["fmri", "learn", *files, "--output", tmp_path / "stopped", *options]
+    assert somf(*stopped).exit_code == 1
+    monkeypatch.undo()
+    assert "already" in somf(*stopped).stderr
+    result = somf(*stopped, "--resume")
+    assert result.exit_code == 0, result.output
+    models = [
+        SOMF.load(tmp_path / name / "model.safetensors").components_
+        for name in ("whole", "stopped")
+    ]
+    np.testing.assert_array_equal(*models)
+
+
+def test_demo(files, brains, tmp_path, monkeypatch):
+    monkeypatch.setattr("somf.cli.demo_fmri.simulate", lambda **_: brains)
+    output = tmp_path / "demo.html"
+    result = somf("demo", "fmri", "--n-components", 3, "--output", output)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count("of a record that was held out") == 2
+    assert output.as_uri() in result.stdout.replace("\n", "")
+    assert "iframe" in output.read_text()
+
+
+def test_demo_with_images(files, tmp_path):
+    output = tmp_path / "demo.html"
+    result = somf("demo", "fmri", files[0], "--n-components", 2, "--output", output)
+    assert result.exit_code == 0, result.output
+    assert "held out" not in result.stdout  # there is no other image
+    assert "Simulating" not in result.stdout
+    assert output.exists()
