@@ -72,8 +72,8 @@ print(f"{time.perf_counter() - start:.0f} s in all")
 # How much there is to gain depends on the data and the batch. Here batches of 600 were
 # chosen, for which codes are most of an iteration. With batches of 200 and all threads
 # of a busy machine, the four curves could not be told apart. The default,
-# ``reduction="auto"``, takes 12, or less where that would leave fewer than 1000 features
-# in view.
+# ``reduction="auto"``, takes 12, or less where that would leave fewer than 1000
+# features in view.
 figure, ax = plt.subplots(figsize=(7, 4))
 for (reduction, (times, objectives)), colour in zip(
     curves.items(), ("0.5", "C0", "C1", "C3"), strict=True
