@@ -298,7 +298,6 @@ def nilearn_maps(X, start, **parameters):
         reduction_ratio=1.0,
         smoothing_fwhm=None,
         standardize=False,
-        standardize_confounds=False,
         detrend=False,
         random_state=0,
         **parameters,
