@@ -208,6 +208,10 @@ def test_the_viewer_moves(browser, folder):
         tab.page.locator(".viewer").scroll_into_view_if_needed()
         canvas = tab.page.frame_locator(".viewer iframe").locator("canvas").first
         canvas.wait_for()
+        hidden = tab.page.locator(".viewer iframe").evaluate(
+            "frame => frame.contentDocument.body.scrollHeight - frame.clientHeight"
+        )
+        assert hidden <= 1  # pixels: the whole viewer is in its frame
         first = picture(tab)
         assert picture(tab) == first
         box = canvas.bounding_box()

@@ -126,7 +126,7 @@ class BrainMaps:
         # The ids are random, and an icon would come from the network.
         html = re.sub(r"(?<=-)[0-9a-f]{32}", "map", str(view.html))
         html = re.sub(r"<link[^>]*>", "", html)
-        style = "<style>body { margin: 0; background: #000 }</style>"
+        style = "<style>body { margin: 0; background: #000; color: #ddd }</style>"
         return html.replace("</head>", f"{style}</head>", 1)
 
 

@@ -25,11 +25,18 @@
   for (const viewer of document.querySelectorAll(".viewer")) {
     const { shared, places, maps } = JSON.parse(viewer.querySelector("script").textContent);
     const select = viewer.querySelector("select");
+    const frame = viewer.querySelector("iframe");
+    const fit = () => {
+      const body = frame.contentDocument && frame.contentDocument.body;
+      if (body) frame.style.height = `${body.scrollHeight}px`;
+    };
     const show = () => {
       const parts = shared.slice();
       places.forEach((place, i) => { parts[place] = maps[select.value][i]; });
-      viewer.querySelector("iframe").srcdoc = parts.join('"');
+      frame.srcdoc = parts.join('"');
     };
+    frame.addEventListener("load", fit);
+    addEventListener("resize", fit);
     select.addEventListener("change", show);
     show();
   }
