@@ -14,6 +14,7 @@ from sklearn.base import clone
 
 from somf import SOMF
 from somf.fmri import BrainDictionary, load_bids, simulate
+from somf.fmri.start import independent_maps
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +135,13 @@ def test_other_starts(brains, start):
     assert found > (0.8 if start == "image" else 0.2)
 
 
+def test_first_maps_are_sparse_and_near_the_true_ones(brains):
+    X = np.concatenate([inside(image, brains) for image in brains.images])
+    maps = independent_maps(X, 12, np.random.default_rng(0))
+    assert np.count_nonzero(maps) == pytest.approx(X.shape[1], rel=0.01)
+    assert matched_correlation(maps, inside(brains.maps_img, brains)) > 0.6
+
+
 def test_more_maps_than_volumes(brains):
     image = brains.images[0].slicer[..., :6]
     model = make(brains, 10, n_epochs=1).fit(image)
@@ -184,7 +192,7 @@ def test_a_masker_takes_the_place_of_parameters(brains, quick, kind):
     model = clone(quick).set_params(mask=masker)
     with pytest.warns(UserWarning, match="overriding estimator parameter"):
         model.fit(brains.images[:2])
-    assert isinstance(model.masker_, kind)
+    assert type(model.masker_) is kind
     assert model.masker_.smoothing_fwhm == 8
     smooth = clone(quick).set_params(smoothing_fwhm=8, detrend=False)
     smooth.fit(brains.images[:2])
