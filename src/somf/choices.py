@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from somf.solver.schedule import auto_batch_size, auto_reduction
 from somf.sources.base import Source
 
@@ -67,9 +65,7 @@ def _suits_masks(source: Source, block: int | str, reduction: float) -> bool:
 
 def _whole_chunks(batch_size: int, source: Source) -> int:
     """Round a batch up to whole chunks of rows, which are read whole anyway."""
-    if source.row_chunks is None:
-        return batch_size
-    longest = int(np.diff(source.row_chunks).max())
+    longest = source.longest_chunk
     return min(-(-batch_size // longest) * longest, source.shape[0])
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 
-import numpy as np
-
 from somf.choices import Choices
 from somf.memory import available_memory
 from somf.sampling import SampleOrder
@@ -35,30 +33,23 @@ def sample_order(source: Source, choices: Choices, shuffle: bool) -> SampleOrder
     """
     mix = 0
     if reads_chunks(source, choices):
-        row_bytes = source.shape[1] * source.dtype.itemsize
-        mix = max(choices.batch_size, MIX_BYTES // row_bytes)
+        mix = max(choices.batch_size, MIX_BYTES // source.row_bytes)
     return SampleOrder(
         source.shape[0], choices.batch_size, shuffle, source.row_chunks, mix
     )
 
 
-def longest_chunk(source: Source) -> int:
-    """Return the number of rows of the longest chunk."""
-    assert source.row_chunks is not None
-    return int(np.diff(source.row_chunks).max())
-
-
 def cache_bytes(source: Source, mix: int) -> int:
     """Return the bytes that the chunks of two mixed groups may take."""
-    n_kept = min(2 * (mix + longest_chunk(source)), source.shape[0])
-    return n_kept * source.shape[1] * source.dtype.itemsize
+    n_kept = min(2 * (mix + source.longest_chunk), source.shape[0])
+    return n_kept * source.row_bytes
 
 
 def rows_read(source: Source, choices: Choices, n_batches: int) -> int:
     """Return how many rows an epoch reads: long chunks are read for every batch."""
     if source.row_chunks is None or not choices.reads_observed:
         return source.shape[0]
-    return max(source.shape[0], n_batches * longest_chunk(source))
+    return max(source.shape[0], n_batches * source.longest_chunk)
 
 
 def make_reader(
@@ -71,9 +62,9 @@ def make_reader(
             "Batches of %d samples read chunks of %d rows: %.1f times too much. Choose "
             "batch_size=%d or more.",
             choices.batch_size,
-            longest_chunk(source),
+            source.longest_chunk,
             n_rows / source.shape[0],
-            longest_chunk(source),
+            source.longest_chunk,
         )
     if reads_chunks(source, choices):
         n_bytes = cache_bytes(source, order.mix)
@@ -81,7 +72,7 @@ def make_reader(
             logger.warning(
                 "Chunks of %d rows take %.1f GB in memory, of which %.1f GB are free. "
                 "Store the data in chunks of fewer rows: `somf convert` does.",
-                longest_chunk(source),
+                source.longest_chunk,
                 n_bytes / 1e9,
                 available_memory() / 1e9,
             )

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from somf.sources import Batch, SampleSource, as_source
-from somf.sources.base import ArraySource, float_dtype, read_batch
+from somf.sources.base import COMPLETE, ArraySource, float_dtype, read_batch
 from somf.testing import SourceContract
 
 
@@ -91,7 +91,7 @@ def test_memory_map_is_used_in_place(tmp_path):
 def test_array_source_survives_pickling():
     source = pickle.loads(pickle.dumps(ArraySource(matrix())))
     np.testing.assert_array_equal(source.read(ROWS), matrix()[ROWS])
-    assert np.shares_memory(source.batch(ROWS).X, source.X)
+    assert np.shares_memory(source.batch(ROWS, COMPLETE).X, source.X)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_sources_are_taken_as_they_are():
     assert adopted.row_chunks is adopted.feature_chunk is adopted.feature_order is None
     assert as_source(adopted) is adopted
     assert isinstance(as_source(matrix()), SampleSource)
-    batch = read_batch(source, ROWS)
+    batch = read_batch(as_source(source), ROWS)
     np.testing.assert_array_equal(batch.X, matrix()[ROWS] + 10)
     np.testing.assert_array_equal(batch.rows, [0, 1, 2])
     np.testing.assert_array_equal(batch.index, ROWS)
@@ -144,11 +144,11 @@ def test_samples_that_are_not_finite_are_named(bad):
     shift = np.zeros((3, 4))
     shift[1, 2] = bad
     with pytest.raises(ValueError, match=r"Samples \[3\] .*NaN or infinity"):
-        read_batch(Shifted(shift), ROWS)
+        read_batch(as_source(Shifted(shift)), ROWS)
 
 
 def test_sums_that_overflow_are_no_error():
-    X = read_batch(Shifted(1.7e308), ROWS).X
+    X = read_batch(as_source(Shifted(1.7e308)), ROWS).X
     assert np.isfinite(X).all()
 
 

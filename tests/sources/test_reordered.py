@@ -32,7 +32,9 @@ def test_any_order_from_any_order(here, wanted):
     X = np.random.default_rng(0).standard_normal((5, 18))
     same, here, wanted = here == wanted, ORDERS[here], ORDERS[wanted]
     source = ArraySource(X) if here is None else stored_in(here, X)
+    source.feature_key = "mask"
     aligned = align_features(source, wanted)
+    assert aligned.feature_key == "mask"
     expected = X if wanted is None else X[:, wanted]
     np.testing.assert_array_equal(aligned.read(np.arange(5)), expected)
     assert (aligned is source) == same

@@ -154,3 +154,12 @@ def test_parts_must_have_the_same_features():
 def test_nothing_to_stack():
     with pytest.raises(ValueError, match="0 sources to stack"):
         StackedSource([])
+
+
+def test_features_of_another_kind():
+    sources = [ArraySource(np.ones((2, 3))) for _ in range(2)]
+    sources[0].feature_key = sources[1].feature_key = "mask"
+    assert StackedSource(sources).feature_key == "mask"
+    sources[1].feature_key = "other mask"
+    with pytest.raises(ValueError, match="voxels of different masks"):
+        StackedSource(sources)

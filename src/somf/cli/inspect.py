@@ -90,15 +90,17 @@ def describe_data(path: str) -> Description:
     """Return the facts of an input, and lines about them."""
     source = open_data([path])
     n_samples, n_features = source.shape
-    rows, order = source.row_chunks, source.feature_order
+    order = source.feature_order
     facts = {
         "kind": "data",
         "path": path,
         "n_samples": n_samples,
         "n_features": n_features,
         "dtype": str(source.dtype),
-        "gigabytes": n_samples * n_features * source.dtype.itemsize / 1e9,
-        "chunk_samples": None if rows is None else int((rows[1:] - rows[:-1]).max()),
+        "gigabytes": n_samples * source.row_bytes / 1e9,
+        "chunk_samples": source.longest_chunk
+        if source.row_chunks is not None
+        else None,
         "chunk_features": source.feature_chunk,
         "shuffled_features": order is not None,
     }

@@ -122,6 +122,16 @@ class Source:
     shape: tuple[int, int]
     dtype: np.dtype[Any]
 
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a sample in memory."""
+        return self.shape[1] * self.dtype.itemsize
+
+    @property
+    def longest_chunk(self) -> int:
+        """Most rows that are read together."""
+        return 1 if self.row_chunks is None else int(np.diff(self.row_chunks).max())
+
     def read(self, rows: Indices) -> Array:
         """Return X[rows] as a new C-ordered array; `rows` is sorted and unique."""
         raise NotImplementedError
@@ -129,6 +139,12 @@ class Source:
     def read_features(self, rows: Indices, features: Indices) -> Array:
         """Return X[rows][:, features] as a new C-ordered array; both are sorted."""
         return np.ascontiguousarray(self.read(rows)[:, features])
+
+    def batch(self, rows: Indices, wanted: Requirements) -> Batch:
+        """Return the batch of these rows, checked if that was not done before."""
+        X = self.read(rows)
+        wanted.check(X, rows)
+        return Batch.of(X, rows)
 
 
 def float_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -184,8 +200,8 @@ class ArraySource(Source):
         """Return X[rows][:, features] as a new array."""
         return np.ascontiguousarray(self.X[np.ix_(rows, features)], dtype=self.dtype)
 
-    def batch(self, rows: Indices) -> Batch:
-        """Return the batch of these rows without a copy where that is possible."""
+    def batch(self, rows: Indices, wanted: Requirements) -> Batch:
+        """Return the batch without a copy if possible; the array was checked before."""
         if self.in_place:
             return Batch(self.X, rows, rows)
         return Batch.of(self.read(rows), rows)
@@ -226,21 +242,9 @@ class Requirements:
 COMPLETE = Requirements()
 
 
-def read_batch(
-    source: SampleSource, rows: Indices, wanted: Requirements = COMPLETE
-) -> Batch:
-    """Read the batch of these rows; what a source reads is checked here.
-
-    An array in memory was checked as a whole before.
-    """
-    if isinstance(source, ArraySource):
-        batch = source.batch(rows)
-    elif hasattr(source, "batch"):  # a memory map: in place, and checked there
-        batch = source.batch(rows, wanted)
-    else:
-        X = source.read(rows)
-        wanted.check(X, rows)
-        batch = Batch.of(X, rows)
+def read_batch(source: Source, rows: Indices, wanted: Requirements = COMPLETE) -> Batch:
+    """Read the batch of these rows, with NaN marked where it may be there."""
+    batch = source.batch(rows, wanted)
     return batch if wanted.finite else mark_missing(batch)
 
 

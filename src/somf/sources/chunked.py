@@ -388,8 +388,8 @@ def read_in_order(source: Source, n_rows: int) -> Source:
     """
     if source.row_chunks is None:
         return source
-    n_kept = n_rows + 2 * int(np.diff(source.row_chunks).max())
-    return ChunkCache(source, n_kept * source.shape[1] * source.dtype.itemsize)
+    n_kept = n_rows + 2 * source.longest_chunk
+    return ChunkCache(source, n_kept * source.row_bytes)
 
 
 class ChunkCache(Source):
@@ -469,7 +469,7 @@ class ChunkCache(Source):
 
     def _chunk(self, number: int) -> Array:
         start, stop = self.row_chunks[number : number + 2]
-        n_bytes = int(stop - start) * self.shape[1] * self.dtype.itemsize
+        n_bytes = int(stop - start) * self.row_bytes
         with self._lock:
             if number in self._chunks:
                 self._chunks.move_to_end(number)

@@ -21,6 +21,7 @@ class ReorderedSource(Source):
         self.source = source
         self.columns = columns
         self.feature_order = feature_order
+        self.feature_key = source.feature_key
         self.shape = (source.shape[0], len(columns))
         self.dtype = source.dtype
         self.row_chunks = source.row_chunks

@@ -45,6 +45,8 @@ class StackedSource(Source):
         chunks = {source.feature_chunk for source in self.sources}
         self.feature_chunk = first.feature_chunk if len(chunks) == 1 else None
         self.feature_order = first.feature_order
+        keys = (source.feature_key for source in self.sources)
+        self.feature_key = next((key for key in keys if key is not None), None)
         self.in_memory = all(source.in_memory for source in self.sources)
 
     def _check(self) -> None:
@@ -60,6 +62,13 @@ class StackedSource(Source):
                     f"The features of source {i} are in another order than those of "
                     "source 0; convert both with the same order."
                 )
+
+        keys = {source.feature_key for source in self.sources} - {None}
+        if len(keys) > 1:
+            raise ValueError(
+                "The features of these sources are not the same, although there are as "
+                "many: voxels of different masks. Give all images one mask."
+            )
 
     def read(self, rows: Indices) -> Array:
         """Return X[rows] as a new C-ordered array."""
