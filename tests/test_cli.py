@@ -891,7 +891,10 @@ def test_the_page_of_a_run_that_was_stopped(always_live, data, tmp_path):
 def test_a_page_that_fails_does_not_end_the_run(
     always_live, data, tmp_path, monkeypatch
 ):
+    tried = []
+
     def fail(*_, **__):
+        tried.append(True)
         raise OSError("No space left on device")
 
     monkeypatch.setattr("somf.report.make_report", fail)
@@ -900,6 +903,7 @@ def test_a_page_that_fails_does_not_end_the_run(
     told = [line for line in result.stderr.splitlines() if "page of the run" in line]
     assert len(told) == 1
     assert "No space left" in told[0]
+    assert len(tried) == 1  # and not again after each iteration
 
 
 def test_a_short_run_has_no_page(run):
@@ -911,6 +915,7 @@ def test_watching_a_run(always_live, data, tmp_path, monkeypatch):
     from somf.report.watch import Watch
 
     monkeypatch.setattr("somf.report.watch.PATIENCE", 0.0)
+    monkeypatch.setattr("somf.cli.live.EVERY", 1e9)  # but the first one comes at once
     addresses, pages = [], []
     begin = Watch.__enter__
 

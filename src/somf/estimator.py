@@ -731,6 +731,13 @@ class SOMF(
         -------
         page : somf.report.Page
             With `html`, `save(path)`, and a view in notebooks.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from somf import SOMF
+        >>> SOMF(2, random_state=0).fit(np.eye(10)).report()
+        <somf report, ... MB>
         """
         check_is_fitted(self)
         from somf.report import code_samples, facts_of, make_report

@@ -57,10 +57,10 @@ def test_a_run_that_is_going_is_not_blamed_for_it(X):
 
 
 def test_dead_atoms():
-    """Three atoms make the data; of thirty, most have nothing to do."""
-    X = make_samples(n_atoms=3, noise=0)
-    advice = advice_on(X, n_components=30, alpha=0.2, n_epochs=20, tol=0)
-    only(advice, "again and again", "n_components=30", "smaller alpha")
+    """One atom makes the data; of twenty, most have nothing to do."""
+    X = make_samples(n_atoms=1, noise=0)
+    advice = advice_on(X, n_components=20, alpha=0.3, tol=0)
+    only(advice, "again and again", "n_components=20", "smaller alpha")
 
 
 def test_atoms_that_are_not_used(model):
@@ -82,7 +82,7 @@ def test_codes_that_follow_what_they_see():
     X = np.random.default_rng(0).standard_normal((300, 120))
     ridge = {"code_l1_ratio": 0.0, "alpha": 1e-3, "dict_update": "observed"}
     advice = advice_on(X, coded=X, reduction=10, tol=0, **ridge)
-    only(advice, "On all features the objective is 1.4 times", "Try reduction=3")
+    only(advice, "On all features the objective is", "Try reduction=3")
 
 
 def test_numbers_that_are_none(model):

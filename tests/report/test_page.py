@@ -42,6 +42,11 @@ class Checker(HTMLParser):
             assert self.open.pop() == tag
 
 
+@pytest.fixture(scope="module")
+def page(model):
+    return model.report()
+
+
 def sections(text):
     return re.findall(r'<section id="(\w+)"', text)
 
@@ -59,12 +64,12 @@ def test_a_page_has_all_sections_and_needs_nothing_else(model, X, tmp_path):
     assert len(text) < 1e6
 
 
-def test_without_samples_there_are_no_examples(model):
-    assert sections(model.report().html) == SECTIONS[:-1]
+def test_without_samples_there_are_no_examples(page):
+    assert sections(page.html) == SECTIONS[:-1]
 
 
-def test_what_was_run_is_told(model):
-    text = model.report().html
+def test_what_was_run_is_told(page):
+    text = page.html
     assert "n_epochs=15 epochs are done" in text
     rows = dict(re.findall(r'<tr><th scope="row">(.+?)</th><td>(.+?)</td></tr>', text))
     assert rows["samples"] == "250"
@@ -78,26 +83,28 @@ def test_what_was_run_is_told(model):
 def test_parameters_are_shown_as_one_writes_them(model):
     facts = facts_of(model)
     values = {"random_state": 123456789, "dict_init": np.eye(3), "alpha": 0.1}
-    page = make_report(replace(facts, parameters=facts.parameters | values)).html
+    page = make_report(
+        replace(facts, parameters=facts.parameters | values), brief=True
+    ).html
     assert "<td>123456789</td>" in page
     assert "<td>array of shape (3, 3)</td>" in page
 
 
 def test_names_are_escaped(model):
-    page = make_report(facts_of(model, name="<script>alert(1)</script>"))
+    facts = facts_of(model, name="<script>alert(1)</script>")
+    page = make_report(facts, brief=True)
     assert "<script>alert" not in page.html
     assert "&lt;script&gt;alert" in page.html
 
 
-def test_only_a_run_that_is_going_refreshes_itself(model):
+def test_only_a_run_that_is_going_refreshes_itself(model, page):
     running = make_report(facts_of(model, status="running"), brief=True).html
     assert 'data-refresh="5"' in running
     assert sections(running) == SECTIONS[:4]
-    assert "data-refresh" not in make_report(facts_of(model)).html
+    assert "data-refresh" not in page.html
 
 
-def test_a_notebook_shows_the_page_in_a_frame(model):
-    page = model.report()
+def test_a_notebook_shows_the_page_in_a_frame(page):
     shown = page._repr_html_()
     assert shown.startswith("<iframe srcdoc=")
     assert shown.count("<") == 2  # the frame alone: its document is escaped

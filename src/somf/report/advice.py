@@ -26,7 +26,15 @@ class Advice:
 
 
 def advise(facts: Facts) -> list[Advice]:
-    """Return what a reader should know about a run; an empty list if all is well."""
+    """Return what a reader should know about a run; an empty list if all is well.
+
+    >>> import numpy as np
+    >>> from somf import SOMF
+    >>> from somf.report import advise, facts_of
+    >>> model = SOMF(2, alpha=100.0, random_state=0).fit(np.eye(10))
+    >>> print(advise(facts_of(model))[0].problem)
+    All codes are zero at the end: alpha=100 is too large for these data.
+    """
     if len(facts.trace["step"]) == 0:
         return []
     if not np.isfinite(facts.trace["objective"]).all():

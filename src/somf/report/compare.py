@@ -36,6 +36,15 @@ def compare(runs: Sequence[Facts], atoms: Sequence[Atoms | None] = ()) -> Page:
     Returns
     -------
     page : Page
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from somf import SOMF
+    >>> from somf.report import compare, facts_of
+    >>> models = [SOMF(2, alpha=alpha).fit(np.eye(10)) for alpha in (0.1, 0.2)]
+    >>> compare([facts_of(model, name=f"{model.alpha}") for model in models])
+    <somf report, ... MB>
     """
     if len(runs) < 2:
         raise ValueError(f"{len(runs)} run was given; compare takes two or more.")
