@@ -13,7 +13,7 @@ demo: $(VENV)/.installed-demo  ## learn a dictionary on example data and show it
 	$(BIN)/somf demo
 
 test: lint typecheck imports  ## all checks, then the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(VENV)/.installed-dev  ## ruff: style and formatting
 	$(BIN)/ruff check .

@@ -39,8 +39,9 @@ from somf.sources import MappedSource
 
 COMMANDS = [
     *("fit", "transform", "score", "plan", "convert", "inspect", "report", "compare"),
-    "demo",
+    *("fmri", "image", "demo"),
 ]
+GROUPS = ("fmri", "image", "demo")
 PARAMETERS = {
     "n_components": 3,
     "alpha": 0.1,
@@ -134,8 +135,8 @@ def test_help_and_version():
 def test_every_command_has_help(command):
     result = somf(command, "--help")
     assert result.exit_code == 0
-    assert "--debug" in result.stdout
-    assert ("--json" in result.stdout) == (command != "demo")
+    assert ("--debug" in result.stdout) == (command not in ("fmri", "image"))
+    assert ("--json" in result.stdout) == (command not in GROUPS)
 
 
 def test_help_does_not_wait_for_large_packages():

@@ -49,9 +49,7 @@ def test_a_terminal_is_told_how_far_it_is(maps, monkeypatch, capsys):
     assert capsys.readouterr().err == ""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     maps.html(np.arange(3))
-    told = capsys.readouterr().err.splitlines()
-    assert told[0].startswith("report: picture 1 of 6")
-    assert told[-1].startswith("report: picture 6 of 6")
+    assert "3/3 maps" in capsys.readouterr().err
 
 
 def test_samples_need_the_mask(maps):

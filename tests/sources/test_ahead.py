@@ -75,15 +75,17 @@ def test_items_are_drawn_no_further_than_needed():
 
 
 def test_what_waits_is_not_read_after_leaving():
-    begun, go_on = [], threading.Event()
+    begun, waits, go_on = [], threading.Event(), threading.Event()
 
     def read(item):
         begun.append(item)
         if item == 1:
+            waits.set()
             go_on.wait(10)
 
     stream = read_ahead(read, range(10), 3)
     next(stream)
+    assert waits.wait(10)
     closing = threading.Thread(target=stream.close)
     closing.start()
     time.sleep(0.05)  # it now waits for item 1, and has given up 2 and 3
