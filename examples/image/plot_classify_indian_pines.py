@@ -75,7 +75,7 @@ train, test = train_test_split(
 accuracy, maps = {}, {}
 for name, X in features.items():
     classifier = make_pipeline(
-        StandardScaler(), LogisticRegression(C=10, tol=0.01, max_iter=500)
+        StandardScaler(), LogisticRegression(tol=0.01, max_iter=500)
     )
     classifier.fit(X[train], y[train])
     accuracy[name] = classifier.score(X[test], y[test])
@@ -84,10 +84,10 @@ for name, X in features.items():
     print(f"{name:22} {X.shape[1]:3} numbers, overall accuracy {accuracy[name]:.1%}")
 
 # %%
-# Codes of patches know more than the spectrum of one pixel. Be careful with the numbers:
-# as is usual with this image, pixels of the test lie beside those of the training, and
-# patches of both overlap. On a field that was never seen, less can be expected of every
-# feature that looks at the surroundings.
+# Codes of patches know more than the spectrum of one pixel. Be careful with the
+# numbers: as is usual with this image, pixels of the test lie beside those of the
+# training, and patches of both overlap. On a field that was never seen, less can be
+# expected of every feature that looks at the surroundings.
 
 shown = {"ground truth": labels, **maps}
 figure, axes = plt.subplots(1, len(shown), figsize=(13, 3.2), layout="constrained")

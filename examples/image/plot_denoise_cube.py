@@ -32,8 +32,8 @@ def psnr(image):
 # %%
 # Learn from the noisy image, and denoise it
 # ------------------------------------------
-# Nobody tells how much noise there is: it is measured. Patches are small, since there is
-# one small image to learn from.
+# Nobody tells how much noise there is: it is measured. Patches are small, since there
+# is one small image to learn from.
 
 from somf.image import PatchDictionary
 
@@ -62,8 +62,8 @@ by_pca = max((project(n) for n in range(1, 13)), key=psnr)
 # %%
 # scikit-learn's dictionary learning
 # ----------------------------------
-# The same patches and the same number of atoms. Patches are coded by orthogonal matching
-# pursuit, with the number of atoms that is best for the clean image.
+# The same patches and the same number of atoms. Patches are coded by orthogonal
+# matching pursuit, with the number of atoms that is best for the clean image.
 
 import warnings
 

@@ -8,6 +8,7 @@ from somf import __version__
 from somf.cli.base import Command, Group
 from somf.cli.convert import convert
 from somf.cli.fit import fit
+from somf.cli.image import image
 from somf.cli.inspect import inspect
 from somf.cli.plan import plan
 from somf.cli.report import report
@@ -29,7 +30,7 @@ def main() -> None:
     """Factorize matrices that are huge in both dimensions."""
 
 
-for command in (fit, transform, score, plan, convert, inspect, report):
+for command in (fit, transform, score, plan, convert, inspect, report, image):
     main.add_command(command)
 
 

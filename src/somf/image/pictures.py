@@ -28,6 +28,9 @@ def draw_grid(atoms: Array, n_columns: int | None = None) -> Array:
     n_rows = -(-k // n_columns)
     shape = (n_rows * (height + 1) + 1, n_columns * (width + 1) + 1, n_colours)
     picture = np.ones(shape, np.float32)
+    # Bands differ in size; a colour that is large everywhere would be all one sees.
+    size = np.sqrt(np.mean(np.square(atoms, dtype=np.float64), axis=(0, 1, 2)))
+    atoms = atoms / np.maximum(size, 1e-12)
     low, high = np.percentile(atoms, CONTRAST, axis=(1, 2, 3), keepdims=True)
     stretched = np.clip((atoms - low) / np.maximum(high - low, 1e-12), 0, 1)
     for i, atom in enumerate(stretched):
