@@ -112,7 +112,7 @@ def test_mean_spectra_keep_their_subspace():
     axes = np.linalg.qr(rng.standard_normal((30, 3)))[0]
     clean = 5 * rng.standard_normal((2000, 3)) @ axes.T + 10
     noisy = clean + 0.3 * rng.standard_normal(clean.shape)
-    spectra = MeanSpectra(noisy, 0.3**2)
+    spectra = MeanSpectra(noisy, 0.3**2, 2000)
     assert spectra.axes.shape == (30, 3)
     error = np.mean((spectra.project(noisy) - clean) ** 2)
     assert error < 0.15 * 0.3**2
@@ -204,6 +204,15 @@ def test_result_does_not_depend_on_where_the_image_is(tmp_path):
     out = np.empty((40, 36, 5), np.float64)
     assert model.denoise(image, 0.2, out=out) is out
     np.testing.assert_array_equal(out.astype(np.float32), expected)
+
+
+def test_mean_spectra_of_patches_lose_their_noise_too():
+    """Means over patches alone would leave a ninth of the noise."""
+    truth = np.ones((40, 40, 1), np.float32) * np.arange(30, dtype=np.float32)
+    noisy = add_noise(truth, 1.0)
+    model = small(8, patch_size=(6, 6)).fit(noisy)
+    error = model.denoise(noisy, 1.0, step=1) - truth
+    assert np.sqrt(np.mean(error**2)) < 0.06
 
 
 def test_bad_arguments_of_denoise():

@@ -46,11 +46,13 @@ class MeanSpectra:
 
     Averaging a patch leaves noise of variance `variance` in its mean spectrum. Of the
     principal axes of many such spectra, those with more variance than noise alone would
-    give (the edge of the Marchenko-Pastur law) are kept.
+    give (the edge of the Marchenko-Pastur law) are kept. `n_apart` is how many patches
+    side by side the image holds: those that overlap share their noise.
     """
 
-    def __init__(self, means: Array, variance: float) -> None:
-        n, n_bands = means.shape
+    def __init__(self, means: Array, variance: float, n_apart: float) -> None:
+        n_bands = means.shape[1]
+        n = min(len(means), n_apart)
         self.centre = means.mean(axis=0)
         covariance = np.cov(means.T.astype(np.float64)).reshape(n_bands, n_bands)
         values, axes = np.linalg.eigh(covariance)

@@ -40,7 +40,9 @@ def denoiser(
     if center:
         others = [how.split(_read(source, part), n_bands)[1] for part in parts[1:]]
         variance = sigma**2 * n_bands / source.shape[1]  # of the mean over the pixels
-        spectra = MeanSpectra(np.concatenate([means, *others]), variance)
+        means = np.concatenate([means, *others])
+        n_apart = source.n_pixels * n_bands / source.shape[1]
+        spectra = MeanSpectra(means, variance, n_apart)
 
     def change(patches: Array) -> Array:
         check_finite(patches)

@@ -97,6 +97,7 @@ class PatchSource:
             self._tops = first + covering(last - first + height - 1, height, step)
             self._lefts = covering(image.shape[1], width, step)
         self.patch_shape = (height, width, image.shape[2])
+        self.n_pixels = image.shape[0] * image.shape[1]
         self.n_threads = n_threads
         self.center = center
         self.scale = scale
