@@ -36,7 +36,8 @@ from somf.cli.runs import read_trace
 from somf.cli.settings import Settings, toml
 from somf.sources import MappedSource
 
-COMMANDS = ["fit", "transform", "score", "plan", "convert", "inspect", "report", "demo"]
+COMMANDS = ["fit", "transform", "score", "plan", "convert", "inspect", "report"]
+COMMANDS += ["image", "demo"]
 PARAMETERS = {
     "n_components": 3,
     "alpha": 0.1,
@@ -119,9 +120,11 @@ def test_help_and_version():
     assert re.search(r"\d+\.\d+", somf("--version").stdout)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command", [*COMMANDS[:-2], "image learn", "image denoise", "demo"]
+)
 def test_every_command_has_help(command):
-    result = somf(command, "--help")
+    result = somf(*command.split(), "--help")
     assert result.exit_code == 0
     assert "--debug" in result.stdout
     assert ("--json" in result.stdout) == (command != "demo")

@@ -1,14 +1,14 @@
-"""What the example on Indian Pines does, on part of it: codes against other features."""
+"""The example on Indian Pines, with few bands: codes against other features."""
 
 import numpy as np
 import pytest
+from scenes import small
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from scenes import small
 from somf.sources import PatchSource
 
 
