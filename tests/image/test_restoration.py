@@ -294,7 +294,7 @@ def test_long_work_tells_how_far_it_is(monkeypatch, capsys):
     monkeypatch.setattr(RowProgress, "DELAY", 0.0)
     image = make_image()
     model = small(progress=True).fit(image)
-    capsys.readouterr()
+    assert "warm-up: batch 4 of 4 (100 %)" in capsys.readouterr().err
     model.denoise(image, 0.1)
     assert "denoise: row 40 of 40 (100 %)" in capsys.readouterr().err
     model.set_params(progress=False).denoise(image, 0.1)

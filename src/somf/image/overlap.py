@@ -22,13 +22,16 @@ BLOCK = 2**27
 class RowProgress:
     """Rows done of all rows, on the error stream once it takes two seconds.
 
+    `unit` is what is counted, if not rows.
+
     `wanted` is True, False, or "auto": only if the error stream is a terminal.
     """
 
     DELAY = 2.0  # seconds
 
-    def __init__(self, what: str, wanted: bool | str) -> None:
+    def __init__(self, what: str, wanted: bool | str, unit: str = "row") -> None:
         self.what = what
+        self.unit = unit
         self.wanted = sys.stderr.isatty() if wanted == "auto" else bool(wanted)
         self._start = time.perf_counter()
         self._lines = Lines()
@@ -37,7 +40,8 @@ class RowProgress:
         """Show how far it is."""
         if self.wanted and time.perf_counter() - self._start >= self.DELAY:
             share = 100 * done / total
-            self._lines.show(f"{self.what}: row {done} of {total} ({share:.0f} %)")
+            text = f"{self.what}: {self.unit} {done} of {total} ({share:.0f} %)"
+            self._lines.show(text)
             if done == total:
                 self._lines.flush()
 
