@@ -11,8 +11,9 @@ from sklearn.preprocessing import StandardScaler
 
 from somf.sources import PatchSource
 
+pytestmark = pytest.mark.slow  # they learn dictionaries
 
-@pytest.mark.slow
+
 def test_codes_of_patches_know_more_than_spectra():
     datasets = pytest.importorskip("tensorly.datasets")
     scene = datasets.load_indian_pines()

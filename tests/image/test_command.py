@@ -11,6 +11,8 @@ from scenes import make_image
 from somf.cli import main
 from somf.image import PatchDictionary
 
+pytestmark = pytest.mark.slow  # they learn dictionaries
+
 SMALL = [
     *("--n-components", "12", "--patch-size", "5", "4", "--n-epochs", "2"),
     *("--n-threads", "1", "--random-state", "0"),

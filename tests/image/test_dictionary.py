@@ -14,6 +14,8 @@ from somf import SOMF
 from somf.image import PatchDictionary
 from somf.sources import PatchSource
 
+pytestmark = pytest.mark.slow  # they learn dictionaries
+
 SETTINGS = ["dictionary", "non-negative"]
 
 
@@ -28,7 +30,6 @@ def pines():
     return np.asarray(datasets.load_indian_pines().tensor, np.float32)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("size", [8, 16])
 def test_codes_of_a_real_image_are_as_sparse_as_asked(pines, setting, size):

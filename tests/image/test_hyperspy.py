@@ -7,6 +7,8 @@ from scenes import make_image, small
 from somf import SOMF
 from somf.image import PatchDictionary
 
+pytestmark = pytest.mark.slow  # they learn dictionaries
+
 hyperspy = pytest.importorskip("hyperspy", reason="hyperspy is not installed")
 hs = pytest.importorskip("hyperspy.api")
 

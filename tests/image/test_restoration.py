@@ -118,6 +118,7 @@ def test_mean_spectra_keep_their_subspace():
     assert error < 0.15 * 0.3**2
 
 
+@pytest.mark.slow
 def test_penalty_for_noise_is_near_the_best():
     """Stein's estimate chooses without the truth as well as one who knows it."""
     rng = np.random.default_rng(0)
@@ -136,6 +137,7 @@ def test_penalty_for_noise_is_near_the_best():
         assert error(alpha) < 1.15 * best
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", ["dictionary", "non-negative"])
 def test_denoised_image_is_nearer_to_the_truth(setting):
     truth = make_image((48, 44, 12), smooth=12)
@@ -174,6 +176,7 @@ def test_denoises_pines_better_than_pca_and_scikit_learn():
     assert ours > by_peer
 
 
+@pytest.mark.slow
 def test_denoising_reads_and_writes_files_row_by_row(tmp_path):
     """Memory does not grow with the height of the image."""
     rng = np.random.default_rng(0)
@@ -194,6 +197,7 @@ def test_denoising_reads_and_writes_files_row_by_row(tmp_path):
     assert peaks[1] < 1.6 * peaks[0]
 
 
+@pytest.mark.slow
 def test_result_does_not_depend_on_where_the_image_is(tmp_path):
     image = make_image()
     np.save(tmp_path / "cube.npy", image)
@@ -206,6 +210,7 @@ def test_result_does_not_depend_on_where_the_image_is(tmp_path):
     np.testing.assert_array_equal(out.astype(np.float32), expected)
 
 
+@pytest.mark.slow
 def test_mean_spectra_of_patches_lose_their_noise_too():
     """Means over patches alone would leave a ninth of the noise."""
     truth = np.ones((40, 40, 1), np.float32) * np.arange(30, dtype=np.float32)
@@ -215,6 +220,7 @@ def test_mean_spectra_of_patches_lose_their_noise_too():
     assert np.sqrt(np.mean(error**2)) < 0.06
 
 
+@pytest.mark.slow
 def test_bad_arguments_of_denoise():
     image = make_image()
     model = small().fit(image)
@@ -233,6 +239,7 @@ def test_bad_arguments_of_denoise():
 # -- gaps ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", ["dictionary", "non-negative"])
 @pytest.mark.parametrize("per_band", [False, True])
 def test_gaps_are_filled_and_the_rest_is_left_alone(setting, per_band):
@@ -251,6 +258,7 @@ def test_gaps_are_filled_and_the_rest_is_left_alone(setting, per_band):
     assert error < (0.1 if setting == "dictionary" else 0.25) * spread
 
 
+@pytest.mark.slow
 def test_nan_is_a_gap_too():
     truth = make_image()
     known = np.random.default_rng(1).random(truth.shape[:2]) > 0.1
@@ -259,11 +267,13 @@ def test_nan_is_a_gap_too():
     np.testing.assert_array_equal(model.inpaint(broken), model.inpaint(truth, known))
 
 
+@pytest.mark.slow
 def test_image_without_gaps_stays():
     image = make_image()
     np.testing.assert_array_equal(small().fit(image).inpaint(image), image)
 
 
+@pytest.mark.slow
 def test_gaps_wider_than_patches_remain_with_a_warning():
     image = make_image()
     model = small().fit(image)
@@ -275,6 +285,7 @@ def test_gaps_wider_than_patches_remain_with_a_warning():
     assert np.isfinite(filled[6, 6]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mask", "words"),
     [
@@ -290,6 +301,7 @@ def test_bad_masks(mask, words):
         model.inpaint(image, mask)
 
 
+@pytest.mark.slow
 def test_long_work_tells_how_far_it_is(monkeypatch, capsys):
     monkeypatch.setattr(RowProgress, "DELAY", 0.0)
     image = make_image()

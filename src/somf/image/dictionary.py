@@ -92,14 +92,14 @@ class PatchDictionary(TransformerMixin, BaseEstimator):
     >>> import numpy as np
     >>> from somf.image import PatchDictionary
     >>> rng = np.random.default_rng(0)
-    >>> image = np.cumsum(rng.standard_normal((40, 40, 3)), axis=1)
-    >>> model = PatchDictionary(16, patch_size=(6, 6), random_state=0).fit(image)
+    >>> image = np.cumsum(rng.standard_normal((14, 12, 3)), axis=1)
+    >>> model = PatchDictionary(8, patch_size=(4, 4), random_state=0).fit(image)
     >>> model.atoms_.shape
-    (16, 6, 6, 3)
+    (8, 4, 4, 3)
     >>> model.transform(image).shape
-    (40, 40, 16)
+    (14, 12, 8)
     >>> model.denoise(image).shape
-    (40, 40, 3)
+    (14, 12, 3)
     """
 
     def __init__(
