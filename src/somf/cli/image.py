@@ -13,6 +13,8 @@ from somf.cli.base import Command, Function, Group, json_option, show
 if TYPE_CHECKING:
     from somf.image import PatchDictionary
 
+PICTURE_WIDTH = 800  # pixels that a grid of small atoms is enlarged to
+
 
 @click.group(cls=Group)
 def image() -> None:
@@ -76,7 +78,9 @@ def learn(
     model = _learn(images, parameters)
     folder.mkdir(parents=True, exist_ok=True)
     model.save(target)
-    _write_png(picture, 255 * model.atom_grid())
+    grid = model.atom_grid()
+    zoom = max(1, PICTURE_WIDTH // grid.shape[1])
+    _write_png(picture, 255 * grid.repeat(zoom, axis=0).repeat(zoom, axis=1))
     facts = {
         "model": str(target),
         "picture": str(picture),
