@@ -14,7 +14,8 @@ from somf.sources import PatchSource
 pytestmark = pytest.mark.slow  # they learn dictionaries
 
 
-def test_codes_of_patches_know_more_than_spectra():
+def test_codes_complete_a_map_better_than_spectra():
+    """Pixels of the test lie among those of the training: place counts."""
     datasets = pytest.importorskip("tensorly.datasets")
     scene = datasets.load_indian_pines()
     cube = np.asarray(scene.tensor, np.float32)[:, :, ::20]
