@@ -100,7 +100,7 @@ for name, X in features.items():
 # %%
 # On pixels drawn at random, codes of patches are ahead. Do not conclude that they know
 # crops better: pixels of the test lie beside those of the training, their patches
-# overlap, and codes tell where a pixel is. Codes of the wrong pixels, those of the scene
+# overlap, and codes tell where a pixel is. Codes of the wrong pixels, of the scene
 # mirrored, do nearly as well. On blocks that were not learned from, raw spectra and
 # their principal components are ahead. Codes of large patches fill in a map that is
 # labelled here and there; for fields that were never seen, use spectra.
