@@ -1,6 +1,7 @@
 """Patches are the sliding windows of the image."""
 
 import pickle
+import tempfile
 
 import numpy as np
 import pytest
@@ -195,3 +196,59 @@ def test_patches_beyond_the_last_are_an_error(row):
 def test_ranges_without_patches_are_refused(wrong):
     with pytest.raises(ValueError, match=r"step=\d.* rows="):
         PatchSource(np.zeros((9, 9)), (4, 4), **wrong)
+
+
+@given(sources(), st.booleans(), st.booleans())
+def test_memory_maps_are_read_patch_by_patch(case, center, transpose):
+    """In any type and order, the same as an array; the map is never copied."""
+    image, size, options = case
+    stored = np.ascontiguousarray((100 * image).astype(np.int16))
+    if transpose:
+        stored = np.asfortranarray(stored)
+    with tempfile.NamedTemporaryFile() as file:
+        mapped = np.memmap(file, ">i2", "w+", shape=stored.shape)
+        mapped[:] = stored
+        if transpose:
+            mapped = np.memmap(file, ">i2", "w+", shape=stored.shape, order="F")
+            mapped[:] = stored
+        plain = PatchSource(stored, size, center=center, **options)
+        source = PatchSource(mapped, size, center=center, **options)
+        assert np.shares_memory(source._image, mapped)
+        np.testing.assert_array_equal(read_all(source), read_all(plain))
+
+
+@given(sources())
+def test_covering_patches_reach_every_pixel(case):
+    image, size, options = case
+    step = min(options["step"], *size)
+    source = PatchSource(image, size, step=step, cover=True)
+    seen = np.zeros(image.shape[:2], bool)
+    tops, lefts = source.corners(np.arange(source.shape[0]))
+    for top, left in zip(tops, lefts, strict=True):
+        seen[top : top + size[0], left : left + size[1]] = True
+    assert seen.all()
+    views = windows(image, *size)[tops, lefts].astype(np.float32)
+    np.testing.assert_array_equal(read_all(source), views)
+
+
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("center", [False, True])
+def test_missing_values_stay_and_do_not_count(center, scale):
+    image = make_image((8, 9, 2))
+    options = dict(center=center, scale=scale, dtype=np.float64, missing=True)
+    whole = read_all(PatchSource(image, (4, 3), **options))
+    gapped = image.copy()
+    gapped[2, 4, 1] = gapped[5:7, 2:5] = np.nan
+    patches = read_all(PatchSource(gapped, (4, 3), **options))
+    plain = read_all(PatchSource(gapped, (4, 3), dtype=np.float64))
+    unknown = np.isnan(plain)
+    np.testing.assert_array_equal(np.isnan(patches), unknown)
+    complete = ~unknown.any(axis=1)
+    assert 0 < complete.sum() < len(complete)
+    np.testing.assert_array_equal(patches[complete], whole[complete])
+    pixels = patches.reshape(len(patches), -1, 2)
+    some = pixels[~np.isnan(pixels).all(axis=1).any(axis=1)]
+    if center:
+        np.testing.assert_allclose(np.nanmean(some, axis=1), 0, atol=1e-12)
+    if scale:
+        np.testing.assert_allclose(np.nanmean(patches**2, axis=1), 1 / 24, rtol=1e-9)

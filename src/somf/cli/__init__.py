@@ -10,6 +10,7 @@ from somf.cli.convert import convert
 from somf.cli.demos import demo
 from somf.cli.fit import fit
 from somf.cli.fmri import fmri
+from somf.cli.image import image
 from somf.cli.inspect import inspect
 from somf.cli.plan import plan
 from somf.cli.report import compare, report
@@ -31,6 +32,9 @@ def main() -> None:
     """Factorize matrices that are huge in both dimensions."""
 
 
-COMMANDS = (fit, transform, score, plan, convert, inspect, report, compare, fmri, demo)
+COMMANDS = (
+    *(fit, transform, score, plan, convert, inspect, report, compare),
+    *(fmri, image, demo),
+)
 for command in COMMANDS:
     main.add_command(command)

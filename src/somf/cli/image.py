@@ -1,0 +1,189 @@
+"""`somf image`: from the file of an image to a dictionary, or to one without noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from somf.cli.base import Command, Function, Group, json_option, show
+
+if TYPE_CHECKING:
+    from somf.image import PatchDictionary
+
+PICTURE_WIDTH = 800  # pixels that a grid of small atoms is enlarged to
+
+
+@click.group(cls=Group)
+def image() -> None:
+    """Dictionaries of the patches of images."""
+
+
+def dictionary_options(function: Function) -> Function:
+    """Add the parameters of `PatchDictionary` that one changes most."""
+    options: list[Callable[[Any], Any]] = [
+        click.option("--n-components", type=int, help="Number of atoms [256]."),
+        click.option(
+            "--setting",
+            type=click.Choice(["dictionary", "non-negative"]),
+            help="Centred patches, any sign; or patches as they are [dictionary].",
+        ),
+        click.option(
+            "--patch-size",
+            type=int,
+            nargs=2,
+            metavar="HEIGHT WIDTH",
+            help="Pixels of a patch [16 16].",
+        ),
+        click.option("--nonzero", type=float, help="Share of non-zero codes [0.03]."),
+        click.option("--n-epochs", type=int, help="Most passes over patches [10]."),
+        click.option("--n-threads", type=int, help="Threads [all cores]."),
+        click.option("--random-state", type=int, help="Seed of all that is drawn."),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@image.command(cls=Command)
+@click.argument("images", nargs=-1, required=True, type=click.Path())
+@click.option(
+    "--output",
+    required=True,
+    type=click.Path(file_okay=False),
+    help="Folder for model.safetensors and atoms.png.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace a model that is there.")
+@dictionary_options
+@json_option
+@click.pass_context
+def learn(
+    ctx: click.Context,
+    /,
+    images: tuple[str, ...],
+    output: str,
+    overwrite: bool,
+    as_json: bool,
+    **parameters: Any,
+) -> None:
+    """Learn a dictionary from IMAGES, and draw its atoms.
+
+    An image is a file: .npy, ENVI (.hdr), .mat or .mat::name, .tif, or a photo.
+    """
+    folder = Path(output)
+    target, picture = folder / "model.safetensors", folder / "atoms.png"
+    _check_free(ctx, target, overwrite)
+    model = _learn(images, parameters)
+    folder.mkdir(parents=True, exist_ok=True)
+    model.save(target)
+    grid = model.atom_grid()
+    zoom = max(1, PICTURE_WIDTH // grid.shape[1])
+    _write_png(picture, 255 * grid.repeat(zoom, axis=0).repeat(zoom, axis=1))
+    facts = {
+        "model": str(target),
+        "picture": str(picture),
+        "alpha": model.alpha_,
+        "n_components": len(model.components_),
+        "n_bands": model.n_bands_,
+        "stop_reason": model.model_.stop_reason_,
+    }
+    lines = [
+        f"{len(model.components_)} atoms of {tuple(model.patch_size)} pixels and "
+        f"{model.n_bands_} bands: {model.model_.stop_reason_}.",
+        f"Model: {target}",
+        f"Picture: {picture}",
+    ]
+    show(as_json, facts, lines)
+
+
+@image.command(cls=Command)
+@click.argument("source", metavar="IMAGE", type=click.Path())
+@click.argument("output", metavar="OUTPUT", type=click.Path(dir_okay=False))
+@click.option(
+    "--model",
+    type=click.Path(),
+    help="Model, or folder of one, that `learn` wrote; else it learns from IMAGE.",
+)
+@click.option("--sigma", type=float, help="Size of the noise [measured].")
+@click.option("--step", type=int, help="Distance of patches [a quarter of them].")
+@click.option("--overwrite", is_flag=True, help="Replace an output that is there.")
+@dictionary_options
+@json_option
+@click.pass_context
+def denoise(
+    ctx: click.Context,
+    /,
+    source: str,
+    output: str,
+    model: str | None,
+    sigma: float | None,
+    step: int | None,
+    overwrite: bool,
+    as_json: bool,
+    **parameters: Any,
+) -> None:
+    """Write IMAGE without its noise to OUTPUT, .npy or .png."""
+    import numpy as np
+
+    from somf.cli.runs import written_beside
+    from somf.image import read_image
+    from somf.image.files import as_image
+    from somf.image.noise import estimate_sigma
+
+    target = Path(output)
+    if target.suffix not in (".npy", ".png"):
+        raise click.UsageError(f"OUTPUT {target} must end with .npy or .png.", ctx)
+    _check_free(ctx, target, overwrite)
+    noisy = read_image(source)
+    if target.suffix == ".png" and noisy.shape[2:] not in ((), (1,), (3,)):
+        text = f"{target} can hold 1 or 3 bands, not {noisy.shape[2]}: write .npy."
+        raise click.UsageError(text, ctx)
+    fitted = _load(model) if model else _learn((source,), parameters)
+    if sigma is None:
+        sigma = estimate_sigma(as_image(noisy))
+    with written_beside(target) as beside:
+        if target.suffix == ".npy":  # row by row, whatever its size
+            out = np.lib.format.open_memmap(beside, "w+", np.float32, noisy.shape)
+            fitted.denoise(noisy, sigma, step=step, out=out)
+            out.flush()
+        else:
+            _write_png(beside, fitted.denoise(noisy, sigma, step=step))
+    facts = {"output": output, "sigma": sigma, "shape": noisy.shape}
+    lines = [f"Noise of size {sigma:.4g} taken off: {output}"]
+    show(as_json, facts, lines)
+
+
+def _learn(images: tuple[str, ...], parameters: dict[str, Any]) -> PatchDictionary:
+    from somf.image import PatchDictionary
+
+    given = {name: value for name, value in parameters.items() if value is not None}
+    return PatchDictionary(**given).fit(list(images))
+
+
+def _load(path: str) -> PatchDictionary:
+    from somf.image import PatchDictionary
+    from somf.sources.checks import existing_file
+
+    place = Path(path)
+    if place.is_dir():
+        place = place / "model.safetensors"
+    return PatchDictionary.load(existing_file(place))
+
+
+def _write_png(path: Path, picture: Any) -> None:
+    """Write an image of 1 or 3 bands, as whole numbers from 0 to 255."""
+    import numpy as np
+
+    from somf.sources.checks import need
+
+    pillow = need("PIL.Image", "image", "A .png file")
+    pixels = np.clip(np.rint(np.squeeze(picture)), 0, 255).astype(np.uint8)
+    pillow.fromarray(pixels).save(path, "PNG")
+
+
+def _check_free(ctx: click.Context, target: Path, overwrite: bool) -> None:
+    if target.exists() and not overwrite:
+        text = f"{target} is there already: use --overwrite, or another place."
+        raise click.UsageError(text, ctx)
