@@ -66,6 +66,9 @@ def tell_observers(model: Any, report: Report) -> None:
         observer(model, report)
 
 
+PATIENCE = 2.0  # seconds that people wait before they ask whether it is going
+
+
 class Lines:
     """Plain lines on the error stream, at most one in `EVERY` seconds, and the last."""
 
@@ -95,11 +98,16 @@ class Display:
     """A bar on a terminal and in a notebook, elsewhere plain lines.
 
     `columns` are what stands between the bar and the times, in rich's words. `wanted`
-    is True, False, or "auto": only if the error stream is a terminal.
+    is True, False, or "auto": only if the error stream is a terminal. Nothing is shown
+    in the first `delay` seconds.
     """
 
-    def __init__(self, name: str, *columns: str, wanted: bool | str = True) -> None:
+    def __init__(
+        self, name: str, *columns: str, wanted: bool | str = True, delay: float = 0.0
+    ) -> None:
         self.wanted = sys.stderr.isatty() if wanted == "auto" else bool(wanted)
+        self.delay = delay
+        self._start = time.perf_counter()
         self.name = name
         self.columns = columns
         self._lines = Lines()
@@ -121,7 +129,7 @@ class Display:
 
     def show(self, done: int, total: int, line: str, **fields: str) -> None:
         """Bring the bar up to date with `fields` for its columns, or show the line."""
-        if not self.wanted:
+        if not self.wanted or time.perf_counter() - self._start < self.delay:
             return
         if not _has_bars():
             self._lines.show(line)
@@ -161,11 +169,9 @@ def _has_bars() -> bool:
 class CountProgress(Display):
     """How many things are done, of all of them; call it with both numbers."""
 
-    def __init__(
-        self, name: str, things: str = "samples", wanted: bool | str = True
-    ) -> None:
+    def __init__(self, name: str, things: str = "samples", **settings: Any) -> None:
         count = f"{{task.completed:.0f}}/{{task.total:.0f}} {things}"
-        super().__init__(name, count, wanted=wanted)
+        super().__init__(name, count, **settings)
         self.things = things
 
     def __call__(self, done: int, total: int) -> None:
@@ -178,7 +184,7 @@ class CountProgress(Display):
 class ProgressBar(Display):
     """Objective, samples per second and time left, once a run takes two seconds."""
 
-    DELAY = 2.0  # seconds
+    DELAY = PATIENCE
 
     def __init__(self, wanted: bool | str, batch_size: float) -> None:
         super().__init__(
@@ -187,9 +193,9 @@ class ProgressBar(Display):
             "objective {task.fields[objective]}",
             "{task.fields[speed]} samples/s",
             wanted=wanted,
+            delay=self.DELAY,
         )
         self.batch_size = batch_size
-        self._start = time.perf_counter()
         self._mean = 0.0
         self._n_shown = 0
 
@@ -200,8 +206,6 @@ class ProgressBar(Display):
         rate = max(0.05, 1 / self._n_shown)
         self._mean += rate * (report.objective - self._mean)
         elapsed = time.perf_counter() - self._start
-        if elapsed < self.DELAY:
-            return
         step, total = report.step, report.n_steps_planned
         self.show(
             step,

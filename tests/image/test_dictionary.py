@@ -249,3 +249,15 @@ def test_images_that_do_not_suit(image):
         model.transform(image[:, :, :4])
     with pytest.raises(ValueError, match="holds NaN or infinity; fill the gaps"):
         model.transform(np.full_like(image, np.nan))
+
+
+@pytest.mark.slow
+def test_report_shows_atoms_and_patches(tmp_path):
+    pytest.importorskip("jinja2", reason="reports need it")
+    image = make_image()
+    model = small().fit(image)
+    page = model.report(tmp_path / "report.html", image=image)
+    assert (tmp_path / "report.html").read_text() == page.html
+    assert 'id="examples"' in page.html
+    assert 'alt="Atom 0"' in page.html
+    assert 'id="examples"' not in model.report().html

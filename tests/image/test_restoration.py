@@ -13,7 +13,7 @@ from sklearn.feature_extraction.image import (
 
 from somf.image.coding import Coder
 from somf.image.noise import MeanSpectra, estimate_sigma
-from somf.image.overlap import RowProgress, average_overlaps
+from somf.image.overlap import average_overlaps
 from somf.image.patches import Preparation, fill_gaps
 from somf.threads import Team
 
@@ -28,6 +28,10 @@ def add_noise(image, sigma, seed=0):
     return (image + sigma * noise).astype(np.float32)
 
 
+def quiet(done, total):
+    """Take no notice of progress."""
+
+
 # -- overlapping patches -------------------------------------------------------------
 
 
@@ -36,7 +40,6 @@ def add_noise(image, sigma, seed=0):
 def test_patches_that_do_not_change_give_the_image(shape, step):
     image = np.random.default_rng(0).random(shape).astype(np.float32)
     out = np.empty_like(image)
-    quiet = RowProgress("test", False)
     average_overlaps(image, (4, 5), step, lambda patches: patches, out, quiet)
     np.testing.assert_allclose(out, image, rtol=1e-6)
 
@@ -53,7 +56,7 @@ def test_pixels_are_means_over_patches(monkeypatch):
 
     monkeypatch.setattr("somf.image.overlap.BLOCK", 4 * 3 * 4 * 2 * 4)
     out = np.empty_like(image)
-    average_overlaps(image, (3, 4), 1, change, out, RowProgress("test", False))
+    average_overlaps(image, (3, 4), 1, change, out, quiet)
     expected = reconstruct_from_patches_2d(changed, image.shape)
     np.testing.assert_allclose(out, expected, rtol=1e-5)
 
@@ -66,7 +69,7 @@ def test_patches_without_an_opinion_do_not_count():
         return patches * [[1, 2, 1, 2]]
 
     out = np.empty_like(image)
-    average_overlaps(image, (2, 2), 1, change, out, RowProgress("test", False))
+    average_overlaps(image, (2, 2), 1, change, out, quiet)
     np.testing.assert_allclose(out[:, :, 0], [[0, 1.5, 4], [3, np.nan, 10]])
 
 
@@ -303,11 +306,12 @@ def test_bad_masks(mask, words):
 
 @pytest.mark.slow
 def test_long_work_tells_how_far_it_is(monkeypatch, capsys):
-    monkeypatch.setattr(RowProgress, "DELAY", 0.0)
+    for module in ("dictionary", "training"):
+        monkeypatch.setattr(f"somf.image.{module}.PATIENCE", 0)
     image = make_image()
     model = small(progress=True).fit(image)
-    assert "warm-up: batch 4 of 4 (100 %)" in capsys.readouterr().err
+    assert "warm-up: 4 of 4 batches (100 %)" in capsys.readouterr().err
     model.denoise(image, 0.1)
-    assert "denoise: row 40 of 40 (100 %)" in capsys.readouterr().err
+    assert "denoise: 40 of 40 rows (100 %)" in capsys.readouterr().err
     model.set_params(progress=False).denoise(image, 0.1)
     assert not capsys.readouterr().err

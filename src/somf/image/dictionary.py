@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,17 +15,21 @@ from somf.estimator import SOMF
 from somf.image.coding import Coder
 from somf.image.files import as_image, band_numbers, select_bands
 from somf.image.noise import estimate_sigma
-from somf.image.overlap import RowProgress, average_overlaps, blocks, centred_strip
+from somf.image.overlap import average_overlaps, blocks, centred_strip
 from somf.image.patches import Preparation
 from somf.image.pictures import default_bands, draw_grid
 from somf.image.restoration import Change, Gapped, check_finite, denoiser, filler
 from somf.image.training import AlphaRule
 from somf.parameters import check_choice, check_number
+from somf.progress import PATIENCE, CountProgress
 from somf.sampling import as_generator
 from somf.sources.base import SampleSource
 from somf.sources.patches import PatchSource
 from somf.sources.stacked import StackedSource
 from somf.threads import Team, resolve_n_threads
+
+if TYPE_CHECKING:
+    from somf.report import Page
 
 Array = NDArray[Any]
 Image = Any  # what `as_image` takes
@@ -279,8 +283,7 @@ class PatchDictionary(TransformerMixin, BaseEstimator):
         rows = range(0, image.shape[0], step)
         n_columns = len(range(0, image.shape[1], step))
         codes = np.empty((len(rows), n_columns, len(self.components_)), np.float32)
-        progress = RowProgress("transform", self.progress)
-        with self._team() as team:
+        with self._team() as team, self._telling("transform") as progress:
             coder = self._coder(team)
             for i, row in enumerate(rows):
                 strip = centred_strip(image, row, self.patch_size)
@@ -413,10 +416,13 @@ class PatchDictionary(TransformerMixin, BaseEstimator):
             out = np.empty(shape, np.float32)
         if out.shape != shape:
             raise ValueError(f"out has shape {out.shape}; it must be {shape}.")
-        progress = RowProgress(what, self.progress)
         view = out.reshape(cube.shape)
-        average_overlaps(cube, size, step, change, view, progress, self.n_threads)
+        with self._telling(what) as progress:
+            average_overlaps(cube, size, step, change, view, progress, self.n_threads)
         return out
+
+    def _telling(self, what: str) -> CountProgress:
+        return CountProgress(what, "rows", wanted=self.progress, delay=PATIENCE)
 
     def _known_image(self, X: Image) -> tuple[Array, int | None]:
         """Return an image that has as many bands as those of the training."""
@@ -491,6 +497,24 @@ class PatchDictionary(TransformerMixin, BaseEstimator):
         used = np.argsort(-np.diagonal(self.model_.state_.C), kind="stable")[:n_atoms]
         numbers = band_numbers(chosen, self.n_bands_)
         return draw_grid(self.atoms_[used][..., numbers], n_columns)
+
+    def report(
+        self, path: str | os.PathLike[str] | None = None, *, image: Image = None
+    ) -> Page:
+        """Return a page about the run, with the atoms as patches and their spectra.
+
+        Needs the extra `report`. With `path`, it is written there, too. An `image` adds
+        which atoms its patches use, and some of them with their reconstructions.
+        """
+        check_is_fitted(self)
+        from somf.report import PatchGrid
+
+        patches = None
+        if image is not None:
+            cube, stack = self._known_image(image)
+            patches = self._source(cube, stack or min(self.patch_size))
+        atoms = PatchGrid(self.atoms_)
+        return self.model_.report(path, X=patches, atoms=atoms)
 
     # -- files -----------------------------------------------------------------------
 

@@ -2,48 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from somf.progress import Lines
 from somf.sources.patches import PatchSource, covering
 
 Array = NDArray[Any]
 
 # Bytes of patches that are worked on at a time.
 BLOCK = 2**27
-
-
-class RowProgress:
-    """Rows done of all rows, on the error stream once it takes two seconds.
-
-    `unit` is what is counted, if not rows.
-
-    `wanted` is True, False, or "auto": only if the error stream is a terminal.
-    """
-
-    DELAY = 2.0  # seconds
-
-    def __init__(self, what: str, wanted: bool | str, unit: str = "row") -> None:
-        self.what = what
-        self.unit = unit
-        self.wanted = sys.stderr.isatty() if wanted == "auto" else bool(wanted)
-        self._start = time.perf_counter()
-        self._lines = Lines()
-
-    def __call__(self, done: int, total: int) -> None:
-        """Show how far it is."""
-        if self.wanted and time.perf_counter() - self._start >= self.DELAY:
-            share = 100 * done / total
-            text = f"{self.what}: {self.unit} {done} of {total} ({share:.0f} %)"
-            self._lines.show(text)
-            if done == total:
-                self._lines.flush()
 
 
 def blocks(source: PatchSource) -> Iterator[NDArray[np.intp]]:
@@ -60,7 +30,7 @@ def average_overlaps(
     step: int,
     change: Callable[[Array], Array],
     out: Array,
-    progress: RowProgress,
+    progress: Callable[[int, int], object],
     n_threads: int | None = None,
 ) -> None:
     """Overwrite `out` with the means of changed patches over all that hold a pixel.

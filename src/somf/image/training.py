@@ -10,9 +10,9 @@ from sklearn.base import clone
 
 from somf.estimator import SOMF
 from somf.image.coding import Coder
-from somf.image.overlap import RowProgress
 from somf.image.patches import fill_gaps
 from somf.problem import AtomConstraint
+from somf.progress import PATIENCE, CountProgress
 from somf.sources.base import SampleSource
 from somf.threads import Team, resolve_n_threads
 
@@ -51,11 +51,13 @@ class AlphaRule:
         atoms = fill_gaps(self._draw(n_atoms), self.n_bands)
         constraint = AtomConstraint(trial.dict_l1_ratio, bool(trial.positive_dict))
         trial.alpha = self._alpha(trial, constraint.rescale(atoms))
-        progress = RowProgress("warm-up", model.progress, "batch")
-        for i in range(N_ROUNDS):
-            trial.partial_fit(self._draw(2 * n_atoms))
-            trial.alpha = self.after(trial)
-            progress(i + 1, N_ROUNDS)
+        with CountProgress(
+            "warm-up", "batches", wanted=model.progress, delay=PATIENCE
+        ) as progress:
+            for i in range(N_ROUNDS):
+                trial.partial_fit(self._draw(2 * n_atoms))
+                trial.alpha = self.after(trial)
+                progress(i + 1, N_ROUNDS)
         return float(trial.alpha)
 
     def after(self, model: SOMF) -> float:
