@@ -57,7 +57,8 @@ def load_bids(
     Parameters
     ----------
     folder : path
-        What fMRIPrep wrote: sub-*/[ses-*/]func/*_desc-preproc_bold.nii.gz.
+        What fMRIPrep wrote: ``sub-*/func/*_desc-preproc_bold.nii.gz``, also in
+        sessions.
     task, space : str or None
         Which runs; None takes all tasks, and the only space there is.
     strategy : {"simple", "scrubbing", "compcor", "ica_aroma"} or None
