@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).parents[1] / "examples" / "start"
-SCRIPTS = sorted(FOLDER.glob("plot_*.py"))
+FOLDER = Path(__file__).parents[1] / "examples"
+# Those of examples/image take minutes; tests/image do the same on smaller data.
+SCRIPTS = sorted([*FOLDER.glob("start/plot_*.py"), *FOLDER.glob("fmri/plot_*.py")])
 
 
 @pytest.mark.skipif(

@@ -20,6 +20,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from nilearn import plotting
 from nilearn.decomposition import DictLearning
+from nilearn.masking import apply_mask
 from scipy.optimize import linear_sum_assignment
 
 from somf.fmri import BrainDictionary, simulate
@@ -33,15 +34,17 @@ print(brains.images[0].shape)
 # Records are masked once, and then streamed. `alpha` is chosen so that a voxel belongs
 # to two maps on average, and together they cover the brain.
 
-common = {"mask": brains.mask_img, "smoothing_fwhm": None, "random_state": 0}
+common = {
+    "mask": brains.mask_img,
+    "smoothing_fwhm": None,
+    "random_state": 0,
+}
 start = time.perf_counter()
 model = BrainDictionary(15, **common).fit(brains.images)
 print(f"{time.perf_counter() - start:.1f} s, alpha {model.alpha_:.2g}")
 
-plotting.plot_prob_atlas(
-    model.components_img_, title="15 maps, each with its colour", draw_cross=False
-)
-plotting.show()
+plotting.plot_prob_atlas(model.components_img_, draw_cross=False)
+plt.show()
 
 # %%
 # The same with nilearn
@@ -52,28 +55,29 @@ plotting.show()
 start = time.perf_counter()
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    peer = DictLearning(15, standardize="zscore_sample", **common).fit(brains.images)
+    peer = DictLearning(15, standardize="zscore_sample", **common)
+    peer.fit(brains.images)
 print(f"{time.perf_counter() - start:.1f} s")
 
 
 def matched_correlation(found, true):
-    """Correlation of each true map with the found map that it is paired with."""
-    correlation = np.abs(np.corrcoef(found, true)[: len(found), len(found) :])
+    """Correlation of each true map with the one it is paired with."""
+    n = len(found)
+    correlation = np.abs(np.corrcoef(found, true)[:n, n:])
     pairs = linear_sum_assignment(-correlation)
     return correlation[pairs]
 
 
-true = model.masker_.__class__(brains.mask_img, standardize=None).fit()
-true = np.asarray(true.transform(brains.maps_img))
+true = apply_mask(brains.maps_img, brains.mask_img)
 scores = {
     "somf": matched_correlation(model.components_, true),
     "nilearn": matched_correlation(peer.components_, true),
 }
 figure, axes = plt.subplots(layout="constrained", figsize=(6, 3))
 for name, values in scores.items():
-    print(f"{name}: mean correlation with the true maps {values.mean():.2f}")
+    print(f"{name}: {values.mean():.2f} on average")
     axes.plot(np.sort(values)[::-1], "o-", label=name)
-axes.set(xlabel="map, the best first", ylabel="correlation with the true map")
+axes.set(xlabel="map, the best first", ylabel="correlation with truth")
 axes.legend()
 plt.show()
 
@@ -84,5 +88,5 @@ plt.show()
 
 series = model.transform(brains.images)
 connectivity = np.mean([np.corrcoef(part.T) for part in series], axis=0)
-plotting.plot_matrix(connectivity, vmin=-1, vmax=1, title="correlation of maps")
-plotting.show()
+plotting.plot_matrix(connectivity, vmin=-1, vmax=1)
+plt.show()
