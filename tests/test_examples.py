@@ -1,13 +1,18 @@
 """The short scripts of the gallery run as they stand."""
 
+import os
+import re
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 FOLDER = Path(__file__).parents[1] / "examples"
 # Those of examples/image take minutes; tests/image do the same on smaller data.
-SCRIPTS = sorted([*FOLDER.glob("start/plot_*.py"), *FOLDER.glob("fmri/plot_*.py")])
+SCRIPTS = sorted(FOLDER.glob("start/plot_*.py"))
+BRAINS = sorted(FOLDER.glob("fmri/plot_*.py"))
 
 
 @pytest.mark.skipif(
@@ -15,6 +20,7 @@ SCRIPTS = sorted([*FOLDER.glob("start/plot_*.py"), *FOLDER.glob("fmri/plot_*.py"
 )
 def test_there_are_examples():
     assert SCRIPTS
+    assert BRAINS
 
 
 @pytest.mark.slow
@@ -27,4 +33,23 @@ def test_example_runs(script, tmp_path, monkeypatch):
     runpy.run_path(str(script))
     assert plt.get_fignums(), "an example shows something"
     plt.close("all")
+    assert not list(tmp_path.iterdir()), "an example leaves files behind"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", BRAINS, ids=lambda script: script.stem)
+def test_example_of_brains_runs(script, tmp_path):
+    """In a process of its own: nilearn's plots do not know SciPy's array API."""
+    environment = {k: v for k, v in os.environ.items() if k != "SCIPY_ARRAY_API"}
+    result = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env=environment | {"MPLBACKEND": "agg"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    ours, theirs = re.findall(r"(?:somf|nilearn): ([\d.]+) on average", result.stdout)
+    assert float(ours) > float(theirs)
     assert not list(tmp_path.iterdir()), "an example leaves files behind"
