@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from nilearn.decomposition import DictLearning
 from nilearn.maskers import MultiNiftiMasker, NiftiMapsMasker, NiftiMasker
+from nilearn.regions import RegionExtractor
 from nilearn.surface import SurfaceImage
 from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
@@ -184,6 +185,41 @@ def test_confounds_change_the_maps(brains, quick):
     np.testing.assert_array_equal(one.components_, listed.components_)
     with pytest.raises(ValueError, match="Number of confounds must match"):
         clone(quick).fit(brains.images, confounds=confounds)
+
+
+def test_a_script_for_nilearn_with_the_name_changed(brains, tmp_path):
+    """The calls of nilearn's examples of decomposition and of region extraction."""
+    func_filenames = [str(tmp_path / f"{i}.nii.gz") for i in range(2)]
+    for name, image in zip(func_filenames, brains.images, strict=False):
+        nibabel.save(image, name)
+    dict_learning = BrainDictionary(
+        n_components=4,
+        memory=str(tmp_path / "nilearn_cache"),
+        memory_level=1,
+        verbose=1,
+        random_state=0,
+        n_epochs=1,
+        smoothing_fwhm=6.0,
+        mask_strategy="whole-brain-template",
+        standardize="zscore_sample",
+        n_jobs=1,
+    )
+    dict_learning.fit(func_filenames)
+    components_img = dict_learning.components_img_
+    components_img.to_filename(tmp_path / "dict_learning_resting_state.nii.gz")
+    scores = dict_learning.score(func_filenames, per_component=True)
+    assert scores.shape == (4,)
+    assert np.all((scores >= 0) & (scores <= 1))
+    extractor = RegionExtractor(
+        components_img,
+        threshold=0.5,
+        thresholding_strategy="ratio_n_voxels",
+        extractor="local_regions",
+        standardize="zscore_sample",
+        min_region_size=1350,
+    )
+    extractor.fit()
+    assert extractor.regions_img_.shape[3] == len(extractor.index_)
 
 
 @pytest.mark.parametrize("kind", [NiftiMasker, MultiNiftiMasker])

@@ -5,6 +5,7 @@ import os
 import pytest
 
 pytest.importorskip("nilearn", "0.14", reason="the checks are those of 0.14")
+pytest.importorskip("numpydoc", reason="nilearn's checks need numpydoc")
 pytest.importorskip("polars", reason="nilearn's checks need polars")
 
 from nilearn._utils.estimator_checks import (

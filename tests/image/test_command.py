@@ -1,6 +1,7 @@
 """`somf image`: one command from a file to something to look at."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -47,6 +48,7 @@ def test_learn_leaves_a_model_and_a_picture(cube, tmp_path):
     zoom = 800 // grid.shape[1]
     assert picture.shape == (zoom * grid.shape[0], zoom * grid.shape[1], 3)
     np.testing.assert_allclose(picture[::zoom, ::zoom], 255 * grid, atol=0.51)
+    assert 'id="examples"' in Path(facts["report"]).read_text()
     again = run("learn", cube, "--output", tmp_path / "out", *SMALL, code=2)
     assert "is there already: use --overwrite" in again
 

@@ -72,6 +72,7 @@ def learn(
             f"{output} holds a run already: use another --output, or --resume to go on "
             "with one that was stopped."
         )
+    import somf.report  # noqa: F401  if it cannot be written, say so at once
     from somf.fmri import BrainDictionary
 
     model = BrainDictionary(

@@ -53,7 +53,7 @@ def dictionary_options(function: Function) -> Function:
     "--output",
     required=True,
     type=click.Path(file_okay=False),
-    help="Folder for model.safetensors and atoms.png.",
+    help="Folder for model.safetensors, atoms.png and report.html.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace a model that is there.")
 @dictionary_options
@@ -68,22 +68,26 @@ def learn(
     as_json: bool,
     **parameters: Any,
 ) -> None:
-    """Learn a dictionary from IMAGES, and draw its atoms.
+    """Learn a dictionary from IMAGES, draw and report it.
 
     An image is a file: .npy, ENVI (.hdr), .mat or .mat::name, .tif, or a photo.
     """
     folder = Path(output)
     target, picture = folder / "model.safetensors", folder / "atoms.png"
     _check_free(ctx, target, overwrite)
+    import somf.report  # noqa: F401  if it cannot be written, say so at once
+
     model = _learn(images, parameters)
     folder.mkdir(parents=True, exist_ok=True)
     model.save(target)
     grid = model.atom_grid()
     zoom = max(1, PICTURE_WIDTH // grid.shape[1])
     _write_png(picture, 255 * grid.repeat(zoom, axis=0).repeat(zoom, axis=1))
+    model.report(folder / "report.html", image=images[0])
     facts = {
         "model": str(target),
         "picture": str(picture),
+        "report": str(folder / "report.html"),
         "alpha": model.alpha_,
         "n_components": len(model.components_),
         "n_bands": model.n_bands_,
@@ -94,6 +98,7 @@ def learn(
         f"{model.n_bands_} bands: {model.model_.stop_reason_}.",
         f"Model: {target}",
         f"Picture: {picture}",
+        f"Report: {folder / 'report.html'}",
     ]
     show(as_json, facts, lines)
 

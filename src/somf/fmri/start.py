@@ -21,7 +21,7 @@ Array = NDArray[Any]
 LOGGER = logging.getLogger("somf")
 
 VOLUMES = 1000  # of the sample: with many more, the first maps get hardly better
-MOST_BYTES = 1 << 30  # of the sample
+MOST_BYTES = 1 << 29  # of the sample
 VOXELS = 10_000  # that are enough to find directions, and alpha
 FIRST_ALPHA = 10.0  # divided by the number of voxels, of the first trial
 SLOPE = -0.8  # of log coverage against log alpha, as first guess
