@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
+from commands import somf
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,15 +56,6 @@ OPTIONS = [
     for name, value in PARAMETERS.items()
     for word in ("--" + name.replace("_", "-"), str(value))
 ]
-
-
-def somf(*arguments, group=main):
-    """Run a command as from a shell; stdout and stderr are kept apart."""
-    try:
-        runner = CliRunner(mix_stderr=False)
-    except TypeError:  # click 8.2 and later always keep them apart
-        runner = CliRunner()
-    return runner.invoke(group, [str(argument) for argument in arguments])
 
 
 def check_error(result, code, *words):

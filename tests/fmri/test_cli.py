@@ -5,11 +5,10 @@ import json
 import nibabel
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import somf
 from nilearn.maskers import NiftiMapsMasker
 
 from somf import SOMF
-from somf.cli import main
 from somf.fmri import simulate
 
 OPTIONS = ["--n-components", "4", "--n-epochs", "2", "--random-state", "0"]
@@ -28,10 +27,6 @@ def files(brains, tmp_path):
         nibabel.save(image, paths[-1])
     nibabel.save(brains.mask_img, tmp_path / "mask.nii.gz")
     return paths
-
-
-def somf(*arguments):
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
 def test_learn_leaves_maps_report_and_model(files, tmp_path):
