@@ -49,6 +49,7 @@ def test_learn_leaves_maps_report_and_model(files, tmp_path):
     again = somf("fmri", "learn", *files, *options)
     assert again.exit_code == 2
     assert "holds a run already" in again.stderr
+    assert somf("fmri", "learn", *files, *options, "--resume").exit_code == 2
     assert somf("report", output).exit_code == 0
 
 

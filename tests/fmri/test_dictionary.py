@@ -5,6 +5,7 @@ import json
 
 import nibabel
 import numpy as np
+import pandas
 import pytest
 from nilearn.decomposition import DictLearning
 from nilearn.maskers import MultiNiftiMasker, NiftiMapsMasker, NiftiMasker
@@ -127,13 +128,25 @@ def test_the_same_seed_gives_the_same_maps(brains, fitted):
     assert np.any(other.components_ != fitted.components_)
 
 
-@pytest.mark.parametrize("start", ["samples", "random", "image"])
-def test_other_starts(brains, start):
+@pytest.mark.parametrize("start", ["samples", "random", "image", "file"])
+def test_other_starts(brains, start, tmp_path):
     true = inside(brains.maps_img, brains)
-    init = brains.maps_img if start == "image" else start
+    nibabel.save(brains.maps_img, tmp_path / "maps.nii.gz")
+    images = {"image": brains.maps_img, "file": str(tmp_path / "maps.nii.gz")}
+    init = images.get(start, start)
     model = make(brains, alpha=1e-3, dict_init=init, n_epochs=3).fit(brains.images)
     found = matched_correlation(model.components_, true)
-    assert found > (0.8 if start == "image" else 0.2)
+    assert found > (0.8 if start in images else 0.2)
+
+
+def test_a_single_map(brains):
+    model = make(brains, 1, n_epochs=2).fit(brains.images[:1])
+    assert 0.2 < np.mean(model.components_ != 0) < 0.8  # half of the voxels at most
+
+
+def test_alpha_on_the_scale_of_nilearn_is_told(brains, quick):
+    with pytest.warns(UserWarning, match="not on the scale of nilearn"):
+        clone(quick).set_params(alpha=10).fit(brains.images[:1])
 
 
 def test_first_maps_are_sparse_and_near_the_true_ones(brains):
@@ -173,6 +186,11 @@ def test_images_by_list_name_and_pattern(brains, quick, tmp_path):
     np.testing.assert_array_equal(one.components_, listed.components_)
     with pytest.raises(FileNotFoundError, match=r"like .*none-\*"):
         clone(quick).fit(str(tmp_path / "none-*.nii.gz"))
+    for names in (np.array(paths), pandas.Series(paths), iter(paths)):
+        again = clone(quick).fit(names)
+        np.testing.assert_array_equal(again.components_, both.components_)
+    series = both.transform(str(tmp_path / "run-*.nii.gz"))
+    assert [part.shape for part in series] == [(100, 4), (100, 4)]
 
 
 def test_confounds_change_the_maps(brains, quick):
@@ -183,6 +201,8 @@ def test_confounds_change_the_maps(brains, quick):
     one = clone(quick).fit(brains.images[0], confounds=confounds[0])
     listed = clone(quick).fit([brains.images[0]], confounds=[confounds[0]])
     np.testing.assert_array_equal(one.components_, listed.components_)
+    clean = one.transform(brains.images[0], confounds=confounds[0])[0]
+    assert np.abs(confounds[0].T @ (clean - clean.mean(axis=0))).max() < 0.1
     with pytest.raises(ValueError, match="Number of confounds must match"):
         clone(quick).fit(brains.images, confounds=confounds)
 
@@ -262,9 +282,14 @@ def test_surfaces(tmp_path):
     assert model.components_img_.shape == (18, 3)
     assert [series.shape for series in model.transform(images)] == [(30, 3), (30, 3)]
     assert 0 < model.score(images) <= 1
-    model.save_atlas(tmp_path / "atlas.gii")
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["atlas.tsv", "atlas_hemi-L.gii", "atlas_hemi-R.gii"]
+    for name in ("atlas.gii", "other.nii.gz"):
+        model.save_atlas(tmp_path / name)
+    names = {path.name for path in tmp_path.iterdir()}
+    for name in ("atlas", "other"):
+        assert {f"{name}.tsv", f"{name}_hemi-L.gii", f"{name}_hemi-R.gii"} <= names
+    assert "Atom 0" in model.report().html
+    with pytest.raises(ValueError, match="on a surface"):
+        model.extract_regions()
 
 
 # -- BIDS ----------------------------------------------------------------------------
@@ -319,6 +344,10 @@ def test_a_folder_in_two_spaces(brains, tmp_path):
     assert len(images) == 2
     with pytest.raises(FileNotFoundError, match=r"no runs .* task-other"):
         load_bids(tmp_path, task="other")
+    for path in tmp_path.glob("sub-*/func/*.tsv"):
+        path.unlink()
+    with pytest.raises(ValueError, match=r"To do without: .*strategy=None"):
+        load_bids(tmp_path, space="T1w")
 
 
 # -- what comes out ------------------------------------------------------------------
@@ -371,6 +400,13 @@ def test_an_atlas_that_nilearn_reads(brains, fitted, tmp_path):
         fitted.save_atlas(tmp_path / "atlas.img")
 
 
+def test_report_with_maps_and_volumes(brains, quick, tmp_path):
+    page = quick.report(tmp_path / "report.html", imgs=brains.images[0])
+    assert (tmp_path / "report.html").read_text() == page.html
+    assert "iframe" in page.html  # the viewer
+    assert 'id="examples"' in page.html
+
+
 def test_regions(fitted):
     regions = fitted.extract_regions(min_region_size=500)
     assert regions.regions_img_.shape[3] >= 12
@@ -402,6 +438,12 @@ def test_a_run_that_was_stopped_goes_on(brains, quick, tmp_path, monkeypatch):
     assert 0 < first < whole.model_.n_steps_
     stopped.fit(brains.images[:2], resume=True)
     np.testing.assert_array_equal(stopped.components_, whole.components_)
+    with pytest.raises(ValueError, match=r"holds checkpoints .* resume=True"):
+        clone(stopped).fit(brains.images[:2])
+    for name, value in {"n_components": 5, "alpha": 0.5, "n_epochs": 4}.items():
+        other = clone(stopped).set_params(**{name: value})
+        with pytest.raises(ValueError, match=f"{name} is .* in the run"):
+            other.fit(brains.images[:2], resume=True)
     fresh = clone(quick).set_params(checkpoint=tmp_path / "other", **settings)
     fresh.fit(brains.images[:2], resume=True)  # nothing to resume: from the start
     np.testing.assert_array_equal(fresh.components_, whole.components_)
@@ -423,8 +465,7 @@ def test_progress_by_record(brains, quick, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"coverage": 0}, "coverage=0 must be above 0 and at most n_components=4"),
-        ({"coverage": 5}, "coverage=5 must be above 0"),
+        ({"coverage": 0}, "coverage=0 must be above 0"),
         ({"dict_init": "pca"}, "dict_init='pca' must be one of"),
         ({"alpha": -1}, "alpha=-1 must be a number >= 0"),
         ({"n_epochs": 0}, "n_epochs=0 must be an integer >= 1"),

@@ -27,11 +27,7 @@ DO_NOT_APPLY = {
 
 
 # What nilearn expects to fail, and does not here.
-PASS = (
-    "check_estimator_sparse_array",
-    "check_estimator_sparse_matrix",
-    "check_fit1d",
-)
+PASS = ("check_estimator_sparse_array", "check_estimator_sparse_matrix")
 # 56 fits each: only where somebody asks for them.
 SLOW = (
     "check_img_estimator_dtypes",

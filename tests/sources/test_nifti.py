@@ -124,6 +124,34 @@ def test_confounds_that_do_not_match_the_images(confounds):
         NiftiSource(image_of(noise()), mask_img=full_mask(), confounds=confounds)
 
 
+def test_a_surface_of_another_shape_is_another_image(tmp_path):
+    X = noise()
+    image, moved = surface_of(X), surface_of(X)
+    for part in moved.mesh.parts.values():
+        part.coordinates[:, 0] *= 3
+    keys, signals = [], []
+    for one in (image, moved):
+        masker = SurfaceMasker(smoothing_fwhm=2, standardize=None).fit(one)
+        source = NiftiSource(one, masker, cache=tmp_path)
+        keys.append(source.feature_key)
+        signals.append(read_all(source))
+    assert keys[0] != keys[1]
+    assert len(list(tmp_path.glob("*.npy"))) == 2
+
+
+@pytest.mark.filterwarnings("ignore:imgs are being resampled")
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")  # inside of nilearn
+def test_an_image_that_was_moved_in_memory(tmp_path):
+    X = noise()
+    image = nibabel.load(save(tmp_path / "a.nii.gz", X))
+    affine = np.eye(4)
+    affine[0, 3] = 1
+    image.set_sform(affine)
+    image.set_qform(affine)
+    source = NiftiSource(image, mask_img=full_mask(), **RAW)
+    assert np.abs(read_all(source) - X).max() > 1  # resampled to the mask
+
+
 def test_the_key_of_features_is_that_of_the_mask():
     image, mask = image_of(noise()), full_mask()
     other = np.ones(SHAPE, np.uint8)

@@ -67,13 +67,14 @@ def learn(
     report, and the model.
     """
     folder = RunFolder(output)
-    if folder.started and not resume:
+    if folder.finished or (folder.started and not resume):
         raise click.UsageError(
             f"{output} holds a run already: use another --output, or --resume to go on "
             "with one that was stopped."
         )
     import somf.report  # noqa: F401  if it cannot be written, say so at once
     from somf.fmri import BrainDictionary
+    from somf.fmri.records import as_records
 
     model = BrainDictionary(
         alpha="auto" if alpha is None else alpha,
@@ -87,10 +88,10 @@ def learn(
     atlas = folder.path / "maps.nii.gz"
     model.save_atlas(atlas)
     model.mask_img_.to_filename(folder.mask)
-    model.report(folder.report)
     write_trace(folder.trace, model.model_.trace_)
     model.model_.save(folder.model)
     folder.remove_checkpoints()
+    model.report(folder.report, imgs=as_records(data)[0][0])
     _show_result(folder, atlas, model, as_json)
 
 

@@ -13,29 +13,30 @@ from somf.sources.checks import need
 
 Array = NDArray[Any]
 
-ENDINGS = (".nii.gz", ".nii")
+ENDINGS = (".nii.gz", ".nii", ".gii")
 
 
 def write_atlas(path: Path, maps_img: Any, maps: Array) -> None:
     """Write an image of maps, and a table of them beside it."""
-    if hasattr(maps_img, "mesh"):
-        maps_img.data.to_filename(path.with_suffix(".gii"))
+    surface = hasattr(maps_img, "mesh")
+    ending = next((end for end in ENDINGS if path.name.endswith(end)), "")
+    bare = path.with_name(path.name.removesuffix(ending))
+    if surface:
+        maps_img.data.to_filename(bare.with_name(f"{bare.name}.gii"))
         places: list[dict[str, int]] = [{} for _ in maps]
-        table = path.with_suffix(".tsv")
     else:
-        ending = next((end for end in ENDINGS if path.name.endswith(end)), None)
-        if ending is None:
+        if ending not in (".nii.gz", ".nii"):
             raise ValueError(
                 f"{path.name} must end in .nii.gz or .nii: an atlas is a NIfTI image."
             )
         maps_img.to_filename(path)
         places = _peaks(maps_img)
-        table = path.with_name(path.name.removesuffix(ending) + ".tsv")
     sizes = np.count_nonzero(maps, axis=1).tolist()
     rows = [
         {"index": j, "name": f"map {j + 1:02d}", **place, "n_voxels": size}
         for j, (place, size) in enumerate(zip(places, sizes, strict=True))
     ]
+    table = bare.with_name(f"{bare.name}.tsv")
     with open(table, "w", newline="") as file:
         writer = csv.DictWriter(file, rows[0], delimiter="\t", lineterminator="\n")
         writer.writeheader()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,7 +12,7 @@ from nilearn.decomposition import DictLearning
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from somf.checkpoints import find
+from somf.checkpoints import find, read_newest
 from somf.estimator import SOMF
 from somf.fmri.atlas import write_atlas
 from somf.fmri.evaluation import explained_variance
@@ -53,8 +54,9 @@ class BrainDictionary(DictLearning):
         Weight of the penalty on time courses; the larger, the sparser the maps. "auto"
         makes short runs on a sample until maps have the `coverage` asked for.
     coverage : float, default=2.0
-        How many maps a voxel belongs to on average: maps have `coverage /
-        n_components` of the voxels each, and together cover the brain. For "auto".
+        How many maps a voxel belongs to on average, at most half of them: maps have
+        `coverage / n_components` of the voxels each, and together cover the brain.
+        For "auto".
     positive_maps : bool, default=False
         Whether maps are non-negative.
     reduction : float >= 1 or "auto", default="auto"
@@ -229,11 +231,11 @@ class BrainDictionary(DictLearning):
         self : object
         """
         del y
-        self._check()
+        self._check(resume)
         images, confounds = as_records(imgs, confounds)
         masker = fit_masker(self, images)
         source = self._open(masker, images, confounds)
-        self._take_over(masker, self._learn(source, masker, resume))
+        self._take_over(masker, self._learn(source, masker))
         return self
 
     def _open(self, masker: Any, images: list[Any], confounds: Any) -> NiftiSource:
@@ -248,15 +250,15 @@ class BrainDictionary(DictLearning):
     def _progress(self) -> bool | str:
         return True if self.verbose else "auto"
 
-    def _learn(self, source: NiftiSource, masker: Any, resume: bool) -> SOMF:
-        if resume and self.checkpoint is not None and find(self.checkpoint):
+    def _learn(self, source: NiftiSource, masker: Any) -> SOMF:
+        if self.checkpoint is not None and find(self.checkpoint):
             return SOMF.resume(self.checkpoint, source)
         rng = as_generator(self.random_state)
         model = self._new_model(random_state=int(rng.integers(2**31)))
         sample = draw_volumes(source, rng)
-        if not isinstance(self.dict_init, str):
+        if self._start == "image":
             model.dict_init = mask_maps(masker, self.dict_init)
-        elif self.dict_init == "ica":
+        elif self._start == "ica":
             model.dict_init = independent_maps(sample, self.n_components, rng)
         if self.reduction == "auto":
             model.reduction = float(np.clip(source.shape[1] / IN_VIEW, 1, 12))
@@ -275,7 +277,7 @@ class BrainDictionary(DictLearning):
             n_epochs=self.n_epochs,
             tol=self.tol,
             batch_size=self.batch_size,
-            dict_init=self.dict_init if self.dict_init == "random" else "samples",
+            dict_init="random" if self._start == "random" else "samples",
             checkpoint=self.checkpoint,
             checkpoint_minutes=self.checkpoint_minutes,
             n_threads=self.n_threads,
@@ -283,19 +285,50 @@ class BrainDictionary(DictLearning):
             **parameters,
         )
 
-    def _check(self) -> None:
+    @property
+    def _start(self) -> str:
+        """Where the maps start from, in a word."""
+        named = isinstance(self.dict_init, str) and self.dict_init in STARTS
+        return str(self.dict_init) if named else "image"
+
+    def _check(self, resume: bool) -> None:
         """Raise for wrong parameters, before anything is done."""
-        check_parameters(self._new_model().get_params(deep=False))
-        if isinstance(self.dict_init, str) and self.dict_init not in STARTS:
+        model = self._new_model()
+        check_parameters(model.get_params(deep=False))
+        unknown = isinstance(self.dict_init, str) and self._start == "image"
+        if unknown and not Path(self.dict_init).exists():
             raise ValueError(
                 f'dict_init={self.dict_init!r} must be one of "ica", "samples", '
-                '"random", or an image of maps.'
+                '"random", or an image of maps; there is no such file.'
             )
-        if not 0 < self.coverage <= self.n_components:
+        if not self.coverage > 0:
             raise ValueError(
-                f"coverage={self.coverage} must be above 0 and at most n_components="
-                f"{self.n_components}: so many maps does a voxel belong to on average."
+                f"coverage={self.coverage} must be above 0: to so many maps does a "
+                "voxel belong on average."
             )
+        if self.checkpoint is not None and find(self.checkpoint):
+            self._check_checkpoint(model, resume)
+
+    def _check_checkpoint(self, model: SOMF, resume: bool) -> None:
+        """Raise unless the run of the folder is to be resumed, and is like this one."""
+        if not resume:
+            raise ValueError(
+                f"checkpoint={os.fspath(self.checkpoint)!r} holds checkpoints of "  # type: ignore[arg-type]
+                "another run. fit(..., resume=True) continues it; name another folder, "
+                "or delete this one, to start anew."
+            )
+        there: SOMF = read_newest(self.checkpoint, SOMF.load)  # type: ignore[arg-type]
+        names = ["n_components", "positive_dict", "n_epochs", "tol", "batch_size"]
+        names += [
+            name for name in ("alpha", "reduction") if getattr(self, name) != "auto"
+        ]
+        for name in names:
+            if getattr(there, name) != getattr(model, name):
+                raise ValueError(
+                    f"{name} is {getattr(there, name)!r} in the run that is to be "
+                    f"resumed, and {getattr(model, name)!r} here. Resume it with the "
+                    "parameters it was started with."
+                )
 
     def _take_over(self, masker: Any, model: SOMF) -> None:
         """Become a fitted estimator."""
@@ -307,6 +340,33 @@ class BrainDictionary(DictLearning):
         self.masker_, self.mask_img_ = masker, masker.mask_img_
         self.components_, self.components_img_ = maps, components_img
         self.model_, self.alpha_ = model, float(model.alpha)
+        share = np.count_nonzero(maps) / maps.shape[1]
+        if share < 0.1:
+            warnings.warn(
+                f"A voxel belongs to {share:.2g} maps on average: they hold hardly any "
+                f"voxel. alpha={self.alpha_:.3g} is too large; it is not on the scale "
+                'of nilearn. alpha="auto" chooses one for the `coverage` you want.',
+                UserWarning,
+                stacklevel=3,
+            )
+
+    def transform(self, imgs: Any, confounds: Any = None) -> list[Array]:
+        """Return a time series for each map and record, (n_volumes, n_components).
+
+        Maps are regressed on images as they are, with confounds taken out: what
+        nilearn's `NiftiMapsMasker` does.
+
+        Parameters
+        ----------
+        imgs, confounds : as for `fit`
+
+        Returns
+        -------
+        series : list of arrays, one for each record
+        """
+        check_is_fitted(self)
+        series: list[Array] = super().transform(*as_records(imgs, confounds))
+        return series
 
     def score(
         self,
@@ -329,18 +389,24 @@ class BrainDictionary(DictLearning):
         source = self._open(self.masker_, *as_records(imgs, confounds))
         return explained_variance(source, self.components_, per_component)
 
-    def report(self, path: str | os.PathLike[str] | None = None) -> Page:
+    def report(
+        self, path: str | os.PathLike[str] | None = None, *, imgs: Any = None
+    ) -> Page:
         """Return a page about the run, with maps to look at and a viewer.
 
-        Needs the extra `report`. With `path`, it is written there, too.
+        Needs the extra `report`. With `path`, it is written there, too. `imgs`, as for
+        `fit`, adds how well some of their volumes are reconstructed.
         """
         check_is_fitted(self)
         from somf.report import BrainMaps
 
+        volumes = None
+        if imgs is not None:
+            volumes = self._open(self.masker_, *as_records(imgs))
         atoms = None  # maps on a surface are shown as profiles
         if len(self.components_img_.shape) == 4:
             atoms = BrainMaps(self.components_img_, self.mask_img_)
-        return self.model_.report(path, atoms=atoms)
+        return self.model_.report(path, X=volumes, atoms=atoms)
 
     def save_atlas(self, path: str | os.PathLike[str]) -> None:
         """Write the maps as an atlas: a 4-D NIfTI file, and a table of labels.
@@ -360,6 +426,10 @@ class BrainDictionary(DictLearning):
         parameters are its own; the mask is that of the maps.
         """
         check_is_fitted(self)
+        if len(self.components_img_.shape) != 4:
+            raise ValueError(
+                "These maps are on a surface; nilearn extracts regions of volumes only."
+            )
         regions = need("nilearn.regions", "fmri", "Extracting regions")
         settings = {"mask_img": self.mask_img_, "standardize": None}
         return regions.RegionExtractor(

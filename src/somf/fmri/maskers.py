@@ -46,7 +46,7 @@ def fit_maps_masker(estimator: Any, masker: Any, maps: Any) -> Any:
     common = {
         "standardize": None,
         "dtype": estimator.dtype,
-        "memory": estimator.memory,
+        "memory": estimator.memory if estimator.memory_level > 0 else None,
         "memory_level": estimator.memory_level,
     }
     if isinstance(masker, maskers.SurfaceMasker):

@@ -18,7 +18,8 @@ def as_records(images: Any, confounds: Any = None) -> tuple[list[Any], Any]:
 
     A folder is taken for BIDS derivatives, see `load_bids`.
     """
-    if isinstance(images, np.ndarray) or issparse(images):
+    numbers = isinstance(images, np.ndarray) and images.dtype.kind not in "OU"
+    if numbers or issparse(images):
         raise TypeError(
             f"imgs is a {type(images).__name__}; it must be an image, a path or a list "
             "of them. somf.SOMF factorizes arrays and sparse matrices."
@@ -34,13 +35,14 @@ def as_records(images: Any, confounds: Any = None) -> tuple[list[Any], Any]:
             if not found:
                 raise FileNotFoundError(f"No file has a name like {name}.")
             return list(found), confounds
-    if isinstance(images, list | tuple):
+    elif hasattr(images, "__iter__"):
+        images = list(images)
         if not images:
             raise ValueError(
                 "Need one or more Niimg-like or SurfaceImage objects as input, "
                 "an empty list was given."
             )
-        return list(images), confounds
+        return images, confounds
     alone = confounds is not None and not isinstance(confounds, list | tuple)
     return [images], [confounds] if alone else confounds
 
@@ -75,7 +77,15 @@ def load_bids(
     if strategy is None:
         return images, None
     fmriprep = need("nilearn.interfaces.fmriprep", "fmri", "Reading BIDS derivatives")
-    confounds, _ = fmriprep.load_confounds_strategy(images, denoise_strategy=strategy)
+    try:
+        confounds, _ = fmriprep.load_confounds_strategy(
+            images, denoise_strategy=strategy
+        )
+    except (ValueError, FileNotFoundError) as error:
+        raise ValueError(
+            f"The confounds of {os.fspath(folder)} cannot be read ({error}). To do "
+            "without: images, _ = load_bids(folder, strategy=None)."
+        ) from error
     if not isinstance(confounds, list):
         confounds = [confounds]
     return images, confounds

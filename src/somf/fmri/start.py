@@ -96,22 +96,24 @@ def choose_alpha(
     )
     if not isinstance(model.dict_init, str):
         trial.dict_init = np.asarray(model.dict_init)[:, some]
+    goal = np.log(min(coverage, trial.n_components / 2))
     alpha = FIRST_ALPHA / X.shape[1]
-    tried: list[tuple[float, float]] = []  # log alpha, log coverage
+    tried: list[tuple[float, float]] = []  # log alpha, log coverage; the best first
     for _ in range(TRIALS):
         trial.set_params(alpha=alpha).fit(X)
         found = np.count_nonzero(trial.components_) / X.shape[1]
-        if 1 / CLOSE < found / coverage < CLOSE:
-            break
         tried.append((np.log(alpha), np.log(max(found, 1e-3))))
-        alpha = _next_alpha(tried, np.log(coverage))
+        tried.sort(key=lambda trial: abs(trial[1] - goal))
+        if abs(tried[0][1] - goal) < np.log(CLOSE):
+            break
+        alpha = _next_alpha(tried[:2], goal)
+    alpha, found = np.exp(tried[0])
     LOGGER.info("alpha %.3g: a voxel is in %.2f maps of a sample", part * alpha, found)
     return float(part * alpha)
 
 
-def _next_alpha(tried: list[tuple[float, float]], goal: float) -> float:
+def _next_alpha(best: list[tuple[float, float]], goal: float) -> float:
     """Return where coverage would be `goal` if it went on as in the two best trials."""
-    best = sorted(tried, key=lambda trial: abs(trial[1] - goal))[:2]
     slope = SLOPE
     if len(best) == 2 and best[0][0] != best[1][0]:
         measured = (best[1][1] - best[0][1]) / (best[1][0] - best[0][0])

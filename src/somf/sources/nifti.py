@@ -246,7 +246,9 @@ def _by_path(image: Any) -> Any:
         )
     name = image.get_filename()
     if nibabel.is_proxy(image.dataobj) and name and os.path.exists(name):
-        return os.path.abspath(name)
+        stored = nibabel.load(name)
+        if stored.shape == image.shape and np.array_equal(stored.affine, image.affine):
+            return os.path.abspath(name)
     return image
 
 
@@ -278,11 +280,19 @@ def _values(image: Any) -> list[Array]:
     return [np.asanyarray(image.dataobj)]
 
 
+def _mesh(image: Any) -> list[Any]:
+    """Return the names, points and triangles of the parts of a surface."""
+    return [
+        (name, np.asarray(part.coordinates), np.asarray(part.faces))
+        for name, part in sorted(image.mesh.parts.items())
+    ]
+
+
 def _place(mask: Any) -> str:
     """Return a digest of where the voxels of a mask are."""
     inside = [np.ascontiguousarray(part != 0) for part in _values(mask)]
     if _is_surface(mask):
-        return str(joblib.hash(inside))
+        return str(joblib.hash((inside, _mesh(mask))))
     # The same for a mask in memory and in its file, which rounds to float32.
     affine = np.ascontiguousarray(mask.affine, np.float32)
     return str(joblib.hash((inside[0], affine)))
@@ -325,7 +335,8 @@ def _identity(image: Any) -> list[Any]:
     if isinstance(image, str):
         stat = os.stat(image)
         return [os.path.realpath(image), stat.st_mtime_ns, stat.st_size]
-    return [joblib.hash(_values(image)), joblib.hash(getattr(image, "affine", None))]
+    where = _mesh(image) if _is_surface(image) else image.affine
+    return [joblib.hash(_values(image)), joblib.hash(where)]
 
 
 def _identity_of_confounds(confounds: Any) -> Any:
