@@ -141,7 +141,7 @@ def test_other_starts(brains, start, tmp_path):
 
 def test_a_single_map(brains):
     model = make(brains, 1, n_epochs=2).fit(brains.images[:1])
-    assert 0.2 < np.mean(model.components_ != 0) < 0.8  # half of the voxels at most
+    assert 0.25 < np.mean(model.components_ != 0) < 0.6  # about half of the voxels
 
 
 def test_alpha_on_the_scale_of_nilearn_is_told(brains, quick):
