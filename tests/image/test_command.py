@@ -101,6 +101,15 @@ def test_images_that_no_png_can_hold(tmp_path):
         assert not target.exists()
 
 
+def test_gaps_are_told_before_anything_is_learned(tmp_path, monkeypatch):
+    monkeypatch.setattr(PatchDictionary, "fit", None)
+    image = make_image()
+    image[3, 3] = np.nan
+    np.save(tmp_path / "cube.npy", image)
+    out = run("denoise", tmp_path / "cube.npy", tmp_path / "x.npy", *SMALL, code=1)
+    assert "fill the gaps first" in out
+
+
 def test_wrong_usage(cube, tmp_path):
     out = run("denoise", cube, tmp_path / "x.tif", code=2)
     assert "must end with .npy or .png" in out

@@ -136,6 +136,7 @@ def denoise(
     from somf.image import read_image
     from somf.image.files import as_image
     from somf.image.noise import estimate_sigma
+    from somf.image.restoration import check_finite
 
     target = Path(output)
     if target.suffix not in (".npy", ".png"):
@@ -147,6 +148,8 @@ def denoise(
     if model:
         _check_only_threads(ctx, parameters)
     noisy = read_image(source)
+    for row in noisy:
+        check_finite(row)  # before a long training
     if target.suffix == ".png":
         _check_suits_png(ctx, target, noisy)
     fitted = _load(model) if model else _learn((source,), parameters)
@@ -209,7 +212,7 @@ def _check_suits_png(ctx: click.Context, target: Path, noisy: Any) -> None:
             text = f"{target} can hold 3 bands of 8 bits, not of 16: write .npy."
             raise click.UsageError(text, ctx)
     elif noisy.dtype != np.uint8:
-        low, high = float(np.nanmin(noisy)), float(np.nanmax(noisy))
+        low, high = float(noisy.min()), float(noisy.max())
         if low < 0 or not 1 < high <= 255:
             raise click.UsageError(
                 f"IMAGE has values from {low:.4g} to {high:.4g}, but {target} holds 0 "

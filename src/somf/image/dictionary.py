@@ -170,8 +170,7 @@ class PatchDictionary(TransformerMixin, BaseEstimator):
         form = self._new_form()
         images = [form.open(x) for x in as_list(X)]
         check_bands([image.cube for image in images])
-        gaps = [has_gaps(image.cube) for image in images]
-        missing = any(gaps)
+        missing = any([has_gaps(image.cube) for image in images])  # all of them
         n_bands = int(images[0].cube.shape[2])
         source = self._training_source(form, images, missing)
         model = self._new_model(missing)

@@ -113,9 +113,9 @@ def copy_rows(image: Array, out: Array) -> None:
         out[row] = values.astype(np.float32)
 
 
-def check_finite(patches: Array) -> None:
+def check_finite(values: Array) -> None:
     """Raise for an image with values that are no numbers."""
-    if not np.isfinite(patches.sum(dtype=np.float64)):
+    if not np.isfinite(values.sum(dtype=np.float64)):
         raise ValueError(
             "The image holds NaN or infinity; fill the gaps first, with inpaint(image) "
             "for NaN."
