@@ -75,6 +75,41 @@ def test_denoise_a_photo(tmp_path):
     assert np.mean((clean - photo) ** 2) < 0.5 * np.mean((noisy - photo) ** 2)
 
 
+def test_png_of_16_bits(tmp_path):
+    photo = (1000 * make_image((32, 30, 1), smooth=9)).clip(0, 65535)[:, :, 0]
+    assert photo.max() > 5000
+    Image.fromarray(photo.astype(np.uint16)).save(tmp_path / "photo.png")
+    out = tmp_path / "clean.png"
+    run("denoise", tmp_path / "photo.png", out, "--sigma", 5, *SMALL)
+    clean = np.asarray(Image.open(out))
+    assert clean.dtype == np.uint16
+    assert np.abs(clean - photo).mean() < 0.1 * photo.mean()
+
+
+def test_images_that_no_png_can_hold(tmp_path):
+    for name, image in [
+        ("unit", make_image((32, 30, 3)) / 1000),
+        ("large", make_image((32, 30, 3)) * 1000),
+        ("negative", make_image((32, 30, 3)) - 9),
+        ("colours", np.full((32, 30, 3), 9, np.uint16)),
+    ]:
+        np.save(tmp_path / f"{name}.npy", image)
+        target = tmp_path / "clean.png"
+        assert "write .npy" in run(
+            "denoise", tmp_path / f"{name}.npy", target, *SMALL, code=2
+        )
+        assert not target.exists()
+
+
+def test_gaps_are_told_before_anything_is_learned(tmp_path, monkeypatch):
+    monkeypatch.setattr(PatchDictionary, "fit", None)
+    image = make_image()
+    image[3, 3] = np.nan
+    np.save(tmp_path / "cube.npy", image)
+    out = run("denoise", tmp_path / "cube.npy", tmp_path / "x.npy", *SMALL, code=1)
+    assert "fill the gaps first" in out
+
+
 def test_wrong_usage(cube, tmp_path):
     out = run("denoise", cube, tmp_path / "x.tif", code=2)
     assert "must end with .npy or .png" in out
@@ -82,4 +117,9 @@ def test_wrong_usage(cube, tmp_path):
     assert "can hold 1 or 3 bands, not 5" in out
     out = run("denoise", tmp_path / "none.npy", tmp_path / "x.npy", code=1)
     assert "There is no file" in out
+    out = run("denoise", cube, tmp_path / "no" / "x.npy", code=2)
+    assert "There is no folder" in out
+    model = ["--model", tmp_path / "run", "--n-components", 3, "--n-threads", 1]
+    out = run("denoise", cube, tmp_path / "x.npy", *model, code=2)
+    assert "leave --n-components out" in out
     assert not (tmp_path / "x.npy").exists()

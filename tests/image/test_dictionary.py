@@ -103,6 +103,8 @@ def test_several_images(image):
     halves = [image[:22], image[18:]]
     model = small(step=1).fit(halves)
     assert model.model_.n_features_in_ == 100
+    same = small(step=1).fit(tuple(halves))
+    np.testing.assert_array_equal(same.components_, model.components_)
     again = small(step=1).fit(halves[:1])
     assert not np.array_equal(model.components_, again.components_)
     with pytest.raises(ValueError, match=r"The images have \[5, 3\] bands"):
@@ -126,8 +128,14 @@ def test_large_images_are_read_in_larger_steps(monkeypatch, image):
         "somf.image.dictionary.SOMF.fit",
         lambda self, source: seen.append(source.shape[0]) or self,
     )
+    built = []
+    monkeypatch.setattr(
+        "somf.image.form.PatchSource",
+        lambda *args, **how: built.append(how["step"]) or PatchSource(*args, **how),
+    )
     small(alpha=0.1).fit(image)
     assert 100 < seen[0] <= 200
+    assert len(built) == 1  # each may copy the image
 
 
 def test_grey_image():
@@ -156,6 +164,9 @@ def test_atoms_to_look_at(image):
     assert model.atom_grid(2, n_atoms=4, n_columns=4).shape == (7, 21)
     with pytest.raises(ValueError, match="must be 1 or 3 numbers"):
         model.atom_grid((0, 1))
+    for name in ("n_atoms", "n_columns"):
+        with pytest.raises(ValueError, match=f"{name}=0 must be an integer"):
+            model.atom_grid(**{name: 0})
 
 
 def test_mean_spectra_of_non_negative_atoms(image):
@@ -176,6 +187,35 @@ def test_saved_and_loaded(image, tmp_path, bands):
     inner.save(tmp_path / "inner.safetensors")
     with pytest.raises(ValueError, match="is a SOMF model, not a PatchDictionary"):
         PatchDictionary.load(tmp_path / "inner.safetensors")
+
+
+def test_numpy_numbers_as_parameters_are_saved(image, tmp_path):
+    model = small(
+        np.int64(6),
+        nonzero=np.float32(0.25),
+        patch_size=np.array([5, 4]),
+        bands=[np.int64(1), 2],
+        random_state=np.int64(3),
+    ).fit(image)
+    model.save(tmp_path / "model.safetensors")
+    again = PatchDictionary.load(tmp_path / "model.safetensors")
+    assert (again.n_components, again.nonzero, again.random_state) == (6, 0.25, 3)
+    assert again.patch_size == (5, 4)
+    np.testing.assert_array_equal(again.transform(image), model.transform(image))
+
+
+def test_parameters_set_after_the_training_wait_for_the_next(image, tmp_path):
+    model = small().fit(image)
+    expected = [model.atoms_, model.transform(image), model.denoise(image, 0.2)]
+    model.set_params(
+        patch_size=(4, 5), setting="non-negative", bands=[0], code_l1_ratio=0.5
+    )
+    model.save(tmp_path / "model.safetensors")
+    for m in (model, PatchDictionary.load(tmp_path / "model.safetensors")):
+        found = [m.atoms_, m.transform(image), m.denoise(image, 0.2)]
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert model.fit(image).atoms_.shape == (12, 4, 5, 1)
 
 
 def test_same_seed_same_bits(image):
@@ -201,6 +241,14 @@ def test_patches_in_a_pipeline():
     assert scores.mean() > 0.8
     codes = features.fit(patches).transform(patches)
     assert codes.shape == (240, 12)
+
+
+def test_grey_patches_need_an_axis_for_their_bands(image):
+    patches = extract_patches_2d(image[:, :, 0], (5, 4), max_patches=60, random_state=0)
+    with pytest.raises(ValueError, match=r"Give X\[\.\.\., None\] for patches"):
+        small().fit(patches)
+    model = small().fit(patches[..., None])
+    assert model.transform(patches[..., None]).shape == (60, 12)
 
 
 def test_training_with_gaps(image):
@@ -244,11 +292,22 @@ def test_images_that_do_not_suit(image):
         small().fit(np.full((9, 9), np.inf))
     with pytest.raises(ValueError, match="list of images is empty"):
         small().fit([])
+    with pytest.raises(ValueError, match="holds nothing but NaN"):
+        small().fit([image, np.full_like(image, np.nan)])
+    for numbers in ([[1.0, 2.0], [3.0, 4.0]], [1.0, 2.0], [image.tolist()]):
+        with pytest.raises(TypeError, match=r"nested lists of numbers: np\.asarray"):
+            small().fit(numbers)
+    unfitted = small()
+    with pytest.raises(TypeError, match="fit_transform takes one image"):
+        unfitted.fit_transform([image, image])
+    assert not hasattr(unfitted, "model_")
     model = small().fit(image)
     with pytest.raises(ValueError, match="has 4 bands; the dictionary was learned"):
         model.transform(image[:, :, :4])
     with pytest.raises(ValueError, match="holds NaN or infinity; fill the gaps"):
         model.transform(np.full_like(image, np.nan))
+    with pytest.raises(TypeError, match="Only fit takes a list of images"):
+        model.transform([image])
 
 
 @pytest.mark.slow

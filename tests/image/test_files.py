@@ -86,6 +86,68 @@ def test_envi_files_that_lack_their_other_half(tmp_path):
         read_image(tmp_path / "other.img")
 
 
+@pytest.mark.parametrize(
+    ("raw", "header"),
+    [
+        ("X.IMG", "X.HDR"),
+        ("x.img", "x.HDR"),
+        ("flight.07", "flight.07.hdr"),
+        ("f100_rfl.v2", "f100_rfl.hdr"),
+        ("scene.2020.01.dat", "scene.2020.01.hdr"),
+    ],
+)
+def test_envi_files_of_any_name(tmp_path, raw, header):
+    cube = make_cube()
+    write_envi(tmp_path, cube, "bil", name=raw).rename(tmp_path / header)
+    np.testing.assert_array_equal(read_image(tmp_path / raw), cube)
+    if raw != "f100_rfl.v2":  # a header tells nothing of such a name
+        np.testing.assert_array_equal(read_image(tmp_path / header), cube)
+
+
+@pytest.mark.parametrize("dtype", ["int16", "float32", "float64"])
+def test_envi_values_to_ignore_are_nan(tmp_path, dtype):
+    cube = make_cube(dtype) + np.array(0.1).astype(dtype)
+    header = write_envi(tmp_path, cube, "bsq")
+    text = header.read_text()
+    header.write_text(text + "data ignore value = -9999.1\n")
+    assert isinstance(read_image(header), np.memmap)  # there are none
+    cube[2, 3] = -9999.1
+    write_envi(tmp_path, cube, "bsq")
+    header.write_text(text + f"data ignore value = {cube[2, 3, 0]}\n")
+    image = read_image(header)
+    assert image.dtype == np.float32
+    expected = cube.astype(np.float32)
+    expected[2, 3] = np.nan
+    np.testing.assert_array_equal(image, expected)
+    header.write_text(text + "data ignore value = none\n")
+    with pytest.raises(ValueError, match="data ignore value = 'none' must be a number"):
+        read_image(header)
+
+
+def test_geotiff_nodata_is_nan(tmp_path):
+    path, cube = tmp_path / "scene.tif", make_cube()
+    cube[1, 2:4] = -9999
+    form = dict(driver="GTiff", height=5, width=7, count=3, dtype="int16")
+    place = rasterio.Affine(1, 0, 500000, 0, -1, 4480000)
+    with rasterio.open(path, "w", **form, transform=place, nodata=-9999) as file:
+        file.write(cube.transpose(2, 0, 1))
+    image = read_image(path)
+    assert image.dtype == np.float32
+    expected = np.where(cube == -9999, np.nan, cube)
+    np.testing.assert_array_equal(image, expected)
+
+
+def test_masked_arrays_have_nan():
+    cube = make_cube()
+    image = as_image(np.ma.masked_less(cube, 50))
+    assert image.dtype == np.float32
+    assert not isinstance(image, np.ma.MaskedArray)
+    np.testing.assert_array_equal(image, np.where(cube < 50, np.nan, cube))
+    whole = as_image(np.ma.array(cube))
+    assert np.shares_memory(whole, cube)
+    assert whole.dtype == cube.dtype
+
+
 def test_npy_is_mapped(tmp_path):
     np.save(tmp_path / "cube.npy", make_cube())
     image = read_image(tmp_path / "cube.npy")

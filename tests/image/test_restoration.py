@@ -239,7 +239,87 @@ def test_bad_arguments_of_denoise():
         model.denoise(image)
 
 
+@pytest.mark.slow
+def test_units_do_not_matter():
+    image = make_image()
+    model = small().fit(image)
+    expected = model.denoise(image, 0.3)
+    scaled = model.denoise(image * np.float32(1e-8), 0.3e-8)
+    np.testing.assert_allclose(scaled * 1e8, expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.slow
+def test_without_noise_the_image_stays(monkeypatch):
+    image = make_image().astype(np.float64)
+    model = small().fit(image)
+    monkeypatch.setattr("somf.image.dictionary.denoiser", None)  # not needed
+    clean = model.denoise(image, 0)
+    assert clean.dtype == np.float32
+    np.testing.assert_array_equal(clean, image.astype(np.float32))
+    flat = np.full_like(image, 3)  # whose noise is measured as 0
+    np.testing.assert_array_equal(model.denoise(flat), flat)
+    image[3, 3, 3] = np.nan
+    with pytest.raises(ValueError, match="NaN or infinity; fill the gaps first"):
+        model.denoise(image, 0)
+
+
+@pytest.mark.slow
+def test_axes_are_those_of_the_file(tmp_path):
+    image = make_image((20, 18, 1))
+    model = small().fit(image)
+    for shape in ((20, 18, 1), (20, 18)):
+        np.save(tmp_path / "grey.npy", image.reshape(shape))
+        assert model.denoise(tmp_path / "grey.npy", 0.1).shape == shape
+        assert model.inpaint(tmp_path / "grey.npy").shape == shape
+
+
 # -- gaps ----------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_results_may_go_where_the_image_is(tmp_path):
+    image = make_image()
+    model = small().fit(image)
+    image[::5, ::7] = np.nan
+    expected = model.inpaint(image)
+    np.save(tmp_path / "cube.npy", image)
+    model.inpaint(image, out=image)
+    np.testing.assert_array_equal(image, expected)
+    out = np.load(tmp_path / "cube.npy", mmap_mode="r+")
+    model.inpaint(tmp_path / "cube.npy", out=out)
+    np.testing.assert_array_equal(out, expected)
+    denoised = model.denoise(image, 0.2)
+    np.testing.assert_array_equal(model.denoise(image, 0.2, out=image), denoised)
+
+
+@pytest.mark.slow
+def test_bad_arguments_of_inpaint():
+    image = make_image()
+    model = small().fit(image)
+    with pytest.raises(ValueError, match=r"has 3 x 36 pixels, less than a patch of"):
+        model.inpaint(image[:3])
+    with pytest.raises(TypeError, match="out holds int16"):
+        model.inpaint(image, out=np.zeros(image.shape, np.int16))
+    known = np.ones(image.shape[:2], bool)
+    known[4, 4] = False
+    image[4, 4] = np.inf
+    before = image.copy()
+    with pytest.raises(ValueError, match="infinity where it is known"):
+        model.inpaint(image, out=image)
+    np.testing.assert_array_equal(image, before)
+    assert np.isfinite(model.inpaint(image, known)).all()
+
+
+@pytest.mark.slow
+def test_masked_arrays_have_gaps():
+    image = make_image()
+    known = np.random.default_rng(1).random(image.shape) > 0.1
+    masked = np.ma.array(np.where(known, image, -9999), mask=~known)
+    gapped = np.where(known, image, np.nan)
+    model = small(alpha=0.1).fit(masked)
+    expected = small(alpha=0.1).fit(gapped)
+    np.testing.assert_array_equal(model.components_, expected.components_)
+    np.testing.assert_array_equal(model.inpaint(masked), model.inpaint(gapped))
 
 
 @pytest.mark.slow

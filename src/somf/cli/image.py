@@ -136,16 +136,25 @@ def denoise(
     from somf.image import read_image
     from somf.image.files import as_image
     from somf.image.noise import estimate_sigma
+    from somf.image.restoration import check_finite
 
     target = Path(output)
     if target.suffix not in (".npy", ".png"):
         raise click.UsageError(f"OUTPUT {target} must end with .npy or .png.", ctx)
     _check_free(ctx, target, overwrite)
-    noisy = read_image(source)
-    if target.suffix == ".png" and noisy.shape[2:] not in ((), (1,), (3,)):
-        text = f"{target} can hold 1 or 3 bands, not {noisy.shape[2]}: write .npy."
+    if not target.parent.is_dir():
+        text = f"There is no folder {target.parent} for OUTPUT: make it first."
         raise click.UsageError(text, ctx)
+    if model:
+        _check_only_threads(ctx, parameters)
+    noisy = read_image(source)
+    for row in noisy:
+        check_finite(row)  # before a long training
+    if target.suffix == ".png":
+        _check_suits_png(ctx, target, noisy)
     fitted = _load(model) if model else _learn((source,), parameters)
+    if parameters["n_threads"] is not None:
+        fitted.set_params(n_threads=parameters["n_threads"])
     if sigma is None:
         sigma = estimate_sigma(as_image(noisy))
     with written_beside(target) as beside:
@@ -154,7 +163,8 @@ def denoise(
             fitted.denoise(noisy, sigma, step=step, out=out)
             out.flush()
         else:
-            _write_png(beside, fitted.denoise(noisy, sigma, step=step))
+            dtype = "uint16" if noisy.dtype == np.uint16 else "uint8"
+            _write_png(beside, fitted.denoise(noisy, sigma, step=step), dtype)
     facts = {"output": output, "sigma": sigma, "shape": noisy.shape}
     lines = [f"Noise of size {sigma:.4g} taken off: {output}"]
     show(as_json, facts, lines)
@@ -177,15 +187,47 @@ def _load(path: str) -> PatchDictionary:
     return PatchDictionary.load(existing_file(place))
 
 
-def _write_png(path: Path, picture: Any) -> None:
-    """Write an image of 1 or 3 bands, as whole numbers from 0 to 255."""
+def _write_png(path: Path, picture: Any, dtype: str = "uint8") -> None:
+    """Write an image of 1 or 3 bands, as whole numbers of a type."""
     import numpy as np
 
     from somf.sources.checks import need
 
     pillow = need("PIL.Image", "image", "A .png file")
-    pixels = np.clip(np.rint(np.squeeze(picture)), 0, 255).astype(np.uint8)
+    if picture.ndim == 3 and picture.shape[2] == 1:
+        picture = picture[:, :, 0]
+    pixels = np.clip(np.rint(picture), 0, np.iinfo(dtype).max).astype(dtype)
     pillow.fromarray(pixels).save(path, "PNG")
+
+
+def _check_suits_png(ctx: click.Context, target: Path, noisy: Any) -> None:
+    """Raise for an image that would be cut off, or all black, in a .png file."""
+    import numpy as np
+
+    if noisy.shape[2:] not in ((), (1,), (3,)):
+        text = f"{target} can hold 1 or 3 bands, not {noisy.shape[2]}: write .npy."
+        raise click.UsageError(text, ctx)
+    if noisy.dtype == np.uint16:
+        if noisy.shape[2:] == (3,):
+            text = f"{target} can hold 3 bands of 8 bits, not of 16: write .npy."
+            raise click.UsageError(text, ctx)
+    elif noisy.dtype != np.uint8:
+        low, high = float(noisy.min()), float(noisy.max())
+        if low < 0 or not 1 < high <= 255:
+            raise click.UsageError(
+                f"IMAGE has values from {low:.4g} to {high:.4g}, but {target} holds 0 "
+                "to 255: write .npy.",
+                ctx,
+            )
+
+
+def _check_only_threads(ctx: click.Context, parameters: dict[str, Any]) -> None:
+    """Raise for options of the training, of which a model has had its own."""
+    given = [name for name, value in parameters.items() if value is not None]
+    useless = [f"--{n.replace('_', '-')}" for n in given if n != "n_threads"]
+    if useless:
+        text = f"--model has been learned, so leave {', '.join(useless)} out."
+        raise click.UsageError(text, ctx)
 
 
 def _check_free(ctx: click.Context, target: Path, overwrite: bool) -> None:

@@ -13,18 +13,26 @@ from sklearn.utils.validation import check_is_fitted
 
 from somf.estimator import SOMF
 from somf.image.coding import Coder
-from somf.image.files import as_image, band_numbers, select_bands
+from somf.image.files import band_numbers
+from somf.image.form import Opened, PatchForm, bands_of, plain_bands
+from somf.image.inputs import as_list, check_bands, has_gaps, known_pixels, output
 from somf.image.noise import estimate_sigma
 from somf.image.overlap import average_overlaps, blocks, centred_strip
-from somf.image.patches import Preparation
 from somf.image.pictures import default_bands, draw_grid
-from somf.image.restoration import Change, Gapped, check_finite, denoiser, filler
+from somf.image.restoration import (
+    Change,
+    Gapped,
+    check_finite,
+    copy_rows,
+    denoiser,
+    filler,
+)
 from somf.image.training import AlphaRule
 from somf.parameters import check_choice, check_number
 from somf.progress import PATIENCE, CountProgress
 from somf.sampling import as_generator
+from somf.solver.storage import _plain
 from somf.sources.base import SampleSource
-from somf.sources.patches import PatchSource
 from somf.sources.stacked import StackedSource
 from somf.threads import Team, resolve_n_threads
 
@@ -146,11 +154,12 @@ class PatchDictionary(TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : image, list of images, or array of patches
+        X : image, list or tuple of images, or array of patches
             NaN stands for pixels that are not known, which takes longer. An array (n,
             patch_height, patch_width, n_bands) holds patches, as
-            ``sklearn.feature_extraction.image.extract_patches_2d`` gives them. With
-            patches of one pixel, an array (n, n_bands) holds spectra.
+            ``sklearn.feature_extraction.image.extract_patches_2d`` gives them; those of
+            a grey image lack the last axis: give ``patches[..., None]``. With patches
+            of one pixel, an array (n, n_bands) holds spectra.
         y : ignored
 
         Returns
@@ -158,21 +167,33 @@ class PatchDictionary(TransformerMixin, BaseEstimator):
         self : object
         """
         self._check_parameters()
-        images = [self._image(x) for x in (X if isinstance(X, list) else [X])]
-        _check_bands(images)
-        missing = any(_has_gaps(image) for image, _ in images)
-        source = self._training_source(images, missing)
+        form = self._new_form()
+        images = [form.open(x) for x in as_list(X)]
+        check_bands([image.cube for image in images])
+        missing = any([has_gaps(image.cube) for image in images])  # all of them
+        n_bands = int(images[0].cube.shape[2])
+        source = self._training_source(form, images, missing)
         model = self._new_model(missing)
         if self.alpha == "auto":
             rng = as_generator(self.random_state)
-            rule = AlphaRule(source, images[0][0].shape[2], self.nonzero, rng)
+            rule = AlphaRule(source, n_bands, self.nonzero, rng)
             model.alpha = rule.before(model)
         model.fit(source)
         if self.alpha == "auto":
             model.alpha = rule.after(model)
         self.model_ = model
-        self.n_bands_ = int(images[0][0].shape[2])
+        self.n_bands_ = n_bands
+        self._form = form
         return self
+
+    def fit_transform(self, X: Image, y: Any = None) -> Array:
+        """Learn the atoms of one image, or array of patches, and return its codes."""
+        if isinstance(X, list | tuple):
+            raise TypeError(
+                "fit_transform takes one image, since codes of several have no common "
+                "shape: use fit(images), then transform(image) for each."
+            )
+        return self.fit(X).transform(X)
 
     def _check_parameters(self) -> None:
         check_choice("setting", self.setting, SETTINGS)
@@ -189,6 +210,10 @@ class PatchDictionary(TransformerMixin, BaseEstimator):
                 f"patch_size={self.patch_size!r} must be two whole numbers of at least "
                 "1, (height, width)."
             )
+
+    def _new_form(self) -> PatchForm:
+        height, width = (int(size) for size in self.patch_size)
+        return PatchForm((height, width), self.setting, self.bands, self.code_l1_ratio)
 
     def _new_model(self, missing: bool) -> SOMF:
         positive = self.setting == "non-negative"
@@ -207,53 +232,26 @@ class PatchDictionary(TransformerMixin, BaseEstimator):
             random_state=self.random_state,
         )
 
-    def _image(self, X: Image) -> tuple[Array, int | None]:
-        """Return an image with the bands in use, and the step of a stack of patches.
-
-        A stack of patches is an image in which they stand one under the other.
-        """
-        shape = tuple(getattr(X, "shape", ()))
-        if len(shape) == 4 and shape[1:3] == tuple(self.patch_size):
-            X = np.asarray(X)
-            column = X.reshape(-1, *shape[2:])
-            return select_bands(as_image(column), self.bands), shape[1]
-        if len(shape) == 2 and tuple(self.patch_size) == (1, 1):
-            return select_bands(as_image(np.asarray(X)[:, None]), self.bands), 1
-        return select_bands(as_image(X), self.bands), None
-
     def _training_source(
-        self, images: list[tuple[Array, int | None]], missing: bool
+        self, form: PatchForm, images: list[Opened], missing: bool
     ) -> SampleSource:
         step = 1 if self.step == "auto" else int(self.step)
-        while True:
-            sources = [
-                self._source(image, stack or step, missing=missing)
-                for image, stack in images
-            ]
-            n_patches = sum(source.shape[0] for source in sources)
-            free = self.step == "auto" and any(stack is None for _, stack in images)
-            if not free or n_patches <= MOST_PATCHES or step >= min(self.patch_size):
-                return sources[0] if len(sources) == 1 else StackedSource(sources)
-            step += 1
-
-    def _source(
-        self, image: Array, step: int, *, missing: bool = False, prepared: bool = True
-    ) -> PatchSource:
-        how = self._preparation()
-        return PatchSource(
-            image,
-            self.patch_size,
-            center=how.center and prepared,
-            scale=how.scale and prepared,
-            step=step,
-            missing=missing,
-            n_threads=self.n_threads,
-        )
-
-    def _preparation(self) -> Preparation:
-        signed = self.setting == "dictionary"
-        # Nothing would be left of a pixel without its mean.
-        return Preparation(signed and tuple(self.patch_size) != (1, 1), signed)
+        if self.step == "auto" and any(image.stack is None for image in images):
+            while step < min(form.patch_size):
+                counts = [form.count(i.cube, i.stack or step) for i in images]
+                if sum(counts) <= MOST_PATCHES:
+                    break
+                step += 1
+        sources = [
+            form.source(
+                image.cube,
+                image.stack or step,
+                missing=missing,
+                n_threads=self.n_threads,
+            )
+            for image in images
+        ]
+        return sources[0] if len(sources) == 1 else StackedSource(sources)
 
     # -- use -------------------------------------------------------------------------
 
@@ -277,18 +275,20 @@ class PatchDictionary(TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         check_number("step", step, 1, integer=True)
-        image, stack = self._known_image(X)
+        form = self._form
+        image, stack, _ = self._known_image(X)
         if stack is not None:
-            return self.model_.transform(self._source(image, stack))
+            source = form.source(image, stack, n_threads=self.n_threads)
+            return self.model_.transform(source)
         rows = range(0, image.shape[0], step)
         n_columns = len(range(0, image.shape[1], step))
         codes = np.empty((len(rows), n_columns, len(self.components_)), np.float32)
         with self._team() as team, self._telling("transform") as progress:
             coder = self._coder(team)
             for i, row in enumerate(rows):
-                strip = centred_strip(image, row, self.patch_size)
+                strip = centred_strip(image, row, form.patch_size)
                 check_finite(strip)
-                source = self._source(strip, step)
+                source = form.source(strip, step, n_threads=self.n_threads)
                 for numbers in blocks(source):
                     found = coder.codes(source.read(numbers), self.alpha_)
                     codes[i, numbers] = found
@@ -313,29 +313,38 @@ class PatchDictionary(TransformerMixin, BaseEstimator):
         ----------
         image : image
         sigma : float, default=None
-            Standard deviation of the noise; None estimates it from the image.
+            Standard deviation of the noise; None estimates it from the image. 0 gives
+            the image as it is.
         step : int, default=None
             Distance of neighbouring patches: 1 is best and slowest. None is a quarter
             of the patch.
         out : array of the shape of the image, default=None
-            Where the result goes, such as a memory map for one larger than memory.
+            Where the result goes, such as a memory map for one larger than memory;
+            may be the image itself. It holds floats.
 
         Returns
         -------
         denoised : array of float32, of the shape of the image (with the bands in use)
         """
         check_is_fitted(self)
-        cube, _ = self._known_image(image)
+        opened = self._known_image(image)
+        cube = opened.cube
+        self._form.check_size(cube)
         if sigma is None:
             sigma = estimate_sigma(cube)
         check_number("sigma", sigma, 0)
-        floor = float(np.finfo(np.float32).eps)
-        sigma = max(float(sigma), floor)  # of an image that is constant
-        center = self._preparation().center
+        step, out = self._step(step), output(out, opened.result_shape)
+        if sigma == 0:
+            copy_rows(cube, out.reshape(cube.shape))
+            return out
+        center = self._form.preparation.center
         with self._team() as team:
-            source = self._source(cube, 1, prepared=False)
-            args = (self._coder(team), center, source, self.n_bands_, sigma)
-            return self._rebuild("denoise", cube, denoiser(*args), step, out, image)
+            source = self._form.source(
+                cube, 1, prepared=False, n_threads=self.n_threads
+            )
+            change = denoiser(self._coder(team), center, source, self.n_bands_, sigma)
+            self._rebuild("denoise", cube, change, step, out)
+        return out
 
     def inpaint(
         self,
@@ -361,85 +370,68 @@ class PatchDictionary(TransformerMixin, BaseEstimator):
             NaN where gaps are wider than patches, with a warning.
         """
         check_is_fitted(self)
-        cube, _ = self._known_image(image)
-        gapped = Gapped(cube, self._known_pixels(mask, cube))
-        how = self._preparation()
+        form, opened = self._form, self._known_image(image)
+        cube = opened.cube
+        form.check_size(cube)
+        gapped = Gapped(cube, known_pixels(mask, cube, form.bands))
+        step, out = self._step(step), output(out, opened.result_shape)
+        gapped.check()
         with self._team() as team:
-            change = filler(self._coder(team), how, self.n_bands_, self.alpha_)
-            filled = self._rebuild("inpaint", gapped, change, step, out, image)
-        n_left = gapped.put_known(filled.reshape(cube.shape))
+            coder = self._coder(team)
+            change = filler(coder, form.preparation, self.n_bands_, self.alpha_)
+            n_left = self._rebuild("inpaint", gapped, change, step, out)
         if n_left:
             warnings.warn(
                 f"{n_left} values are in gaps wider than a patch, and remain NaN; use "
-                f"patches larger than {tuple(self.patch_size)}.",
+                f"patches larger than {form.patch_size}.",
                 stacklevel=2,
             )
-        return filled
+        return out
 
-    def _known_pixels(self, mask: ArrayLike | None, cube: Array) -> Array | None:
-        if mask is None:
-            return None
-        known = np.asarray(mask)
-        if known.dtype.kind != "b" or known.shape[:2] != cube.shape[:2]:
-            raise ValueError(
-                f"mask has shape {known.shape} and type {known.dtype}; it must be "
-                f"boolean, (height, width) = {cube.shape[:2]} or with bands too, and "
-                "True where the image is known."
-            )
-        if known.ndim == 2:
-            return known[:, :, None]
-        known = select_bands(known, self.bands)
-        if known.shape != cube.shape:
-            raise ValueError(
-                f"mask has {known.shape[2]} bands, but the image {cube.shape[2]}; give "
-                "one for each band, or (height, width) for all of them."
-            )
-        return known
+    def _step(self, step: int | None) -> int:
+        """Return the distance of the patches that an image is put together from."""
+        smallest = min(self._form.patch_size)
+        if step is None:
+            return max(1, smallest // 4)
+        check_number("step", step, 1, smallest, integer=True)
+        return step
 
     def _rebuild(
-        self,
-        what: str,
-        cube: Array | Gapped,
-        change: Change,
-        step: int | None,
-        out: Array | None,
-        image: Image,
-    ) -> Array:
-        """Put an image together from changed patches, with the axes it came with."""
-        size = self.patch_size
-        if step is None:
-            step = max(1, min(size) // 4)
-        check_number("step", step, 1, min(size), integer=True)
-        flat = cube.shape[2] == 1 and len(getattr(image, "shape", (0, 0))) == 2
-        shape = cube.shape[:2] if flat else cube.shape
-        if out is None:
-            out = np.empty(shape, np.float32)
-        if out.shape != shape:
-            raise ValueError(f"out has shape {out.shape}; it must be {shape}.")
-        view = out.reshape(cube.shape)
+        self, what: str, cube: Array | Gapped, change: Change, step: int, out: Array
+    ) -> int:
+        """Put an image together from changed patches; return how many gaps it has."""
         with self._telling(what) as progress:
-            average_overlaps(cube, size, step, change, view, progress, self.n_threads)
-        return out
+            return average_overlaps(
+                cube,
+                self._form.patch_size,
+                step,
+                change,
+                out.reshape(cube.shape),
+                progress,
+                self.n_threads,
+                keep_known=isinstance(cube, Gapped),
+            )
 
     def _telling(self, what: str) -> CountProgress:
         return CountProgress(what, "rows", wanted=self.progress, delay=PATIENCE)
 
-    def _known_image(self, X: Image) -> tuple[Array, int | None]:
-        """Return an image that has as many bands as those of the training."""
-        image, stack = self._image(X)
-        if image.shape[2] != self.n_bands_:
+    def _known_image(self, X: Image) -> Opened:
+        """Open an image that has as many bands as those of the training."""
+        opened = self._form.open(X)
+        n_bands = opened.cube.shape[2]
+        if n_bands != self.n_bands_:
             raise ValueError(
-                f"The image has {image.shape[2]} bands; the dictionary was learned "
+                f"The image has {n_bands} bands; the dictionary was learned "
                 f"from {self.n_bands_}. Give an image of the same sensor."
             )
-        return image, stack
+        return opened
 
     def _team(self) -> Team:
         return Team(resolve_n_threads(self.n_threads))
 
     def _coder(self, team: Team) -> Coder:
-        positive = self.setting == "non-negative"
-        return Coder(self.components_, self.code_l1_ratio, positive, team)
+        form = self._form
+        return Coder(self.components_, form.code_l1_ratio, form.positive, team)
 
     # -- what was learned ------------------------------------------------------------
 
@@ -458,12 +450,12 @@ class PatchDictionary(TransformerMixin, BaseEstimator):
     @property
     def atoms_(self) -> Array:
         """The atoms as images, (n_components, patch_height, patch_width, n_bands)."""
-        return self.components_.reshape(-1, *self.patch_size, self.n_bands_)
+        return self.components_.reshape(-1, *self._form.patch_size, self.n_bands_)
 
     @property
     def atom_spectra_(self) -> Array:
         """A spectrum for each atom, (n_components, n_bands)."""
-        if self._preparation().center:
+        if self._form.preparation.center:
             return np.asarray(np.sqrt(np.square(self.atoms_).mean(axis=(1, 2))))
         return np.asarray(self.atoms_.mean(axis=(1, 2)))
 
@@ -494,6 +486,9 @@ class PatchDictionary(TransformerMixin, BaseEstimator):
         chosen = default_bands(self.n_bands_) if bands is None else np.ravel(bands)
         if len(chosen) not in (1, 3):
             raise ValueError(f"bands={bands!r} must be 1 or 3 numbers of bands.")
+        for name, value in (("n_atoms", n_atoms), ("n_columns", n_columns)):
+            if value is not None:
+                check_number(name, value, 1, integer=True)
         used = np.argsort(-np.diagonal(self.model_.state_.C), kind="stable")[:n_atoms]
         numbers = band_numbers(chosen, self.n_bands_)
         return draw_grid(self.atoms_[used][..., numbers], n_columns)
@@ -511,8 +506,9 @@ class PatchDictionary(TransformerMixin, BaseEstimator):
 
         patches = None
         if image is not None:
-            cube, stack = self._known_image(image)
-            patches = self._source(cube, stack or min(self.patch_size))
+            cube, stack, _ = self._known_image(image)
+            step = stack or min(self._form.patch_size)
+            patches = self._form.source(cube, step, n_threads=self.n_threads)
         atoms = PatchGrid(self.atoms_)
         return self.model_.report(path, X=patches, atoms=atoms)
 
@@ -525,15 +521,10 @@ class PatchDictionary(TransformerMixin, BaseEstimator):
         factorization alone.
         """
         check_is_fitted(self)
-        parameters = self.get_params(deep=False)
-        if isinstance(self.bands, slice):
-            bands = self.bands
-            parameters["bands"] = {"slice": [bands.start, bands.stop, bands.step]}
-        elif self.bands is not None:
-            parameters["bands"] = np.ravel(self.bands).tolist()
-        seed = self.random_state
-        parameters["random_state"] = int(seed) if isinstance(seed, int) else None
-        parameters["patch_size"] = [int(size) for size in self.patch_size]
+        # What the atoms were learned with, whatever was set since.
+        parameters = {**self.get_params(deep=False), **vars(self._form)}
+        parameters = {name: _plain(value) for name, value in parameters.items()}
+        parameters["bands"] = plain_bands(self._form.bands)
         kept = {"parameters": parameters, "n_bands": self.n_bands_}
         self.model_._write(path, patch_dictionary=kept)
 
@@ -549,37 +540,9 @@ class PatchDictionary(TransformerMixin, BaseEstimator):
         kept = attributes["patch_dictionary"]
         parameters = kept["parameters"]
         parameters["patch_size"] = tuple(parameters["patch_size"])
-        if isinstance(parameters["bands"], dict):
-            parameters["bands"] = slice(*parameters["bands"]["slice"])
+        parameters["bands"] = bands_of(parameters["bands"])
         dictionary = cls(**parameters)
         dictionary.model_ = model
         dictionary.n_bands_ = kept["n_bands"]
+        dictionary._form = dictionary._new_form()
         return dictionary
-
-
-def _check_bands(images: list[tuple[Array, int | None]]) -> None:
-    """Raise unless all images have as many bands."""
-    counts = [image.shape[2] for image, _ in images]
-    if not counts:
-        raise ValueError("The list of images is empty; give at least one.")
-    if len(set(counts)) > 1:
-        raise ValueError(
-            f"The images have {counts} bands; a dictionary is learned from images of "
-            "one sensor, with the same bands."
-        )
-
-
-def _has_gaps(image: Array) -> bool:
-    """Whether an image has NaN; infinity is an error. Read some rows at a time."""
-    if image.dtype.kind != "f":
-        return False
-    gaps = False
-    for row in image:
-        if not np.isfinite(row.sum(dtype=np.float64)):
-            if np.isinf(row).any():
-                raise ValueError(
-                    "The image holds infinity; repair it, or put NaN where values are "
-                    "not known."
-                )
-            gaps = gaps or bool(np.isnan(row).any())
-    return gaps

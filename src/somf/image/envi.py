@@ -33,10 +33,11 @@ INTERLEAVES = {
 RAW = ("", ".raw", ".img", ".dat", ".bin", ".bsq", ".bil", ".bip")
 
 
-def read_envi(path: str) -> NDArray[Any]:
+def read_envi(path: str) -> tuple[NDArray[Any], float | None]:
     """Map the raw file of a header, or one that has a header: (lines, samples, bands).
 
-    Nothing is read before it is used.
+    Nothing is read before it is used. Returned with it is the value that stands for
+    pixels that are not known, if the header has one.
     """
     header_path, raw_path = _find_pair(existing_file(path))
     fields = _read_header(header_path)
@@ -64,7 +65,8 @@ def read_envi(path: str) -> NDArray[Any]:
             f"({' x '.join(map(str, stored))} of {dtype.name}); is it cut off, or the "
             "header that of another file?"
         )
-    return np.memmap(raw_path, dtype, "r", offset, stored).transpose(order)
+    image = np.memmap(raw_path, dtype, "r", offset, stored).transpose(order)
+    return image, _ignored(fields, header_path, dtype)
 
 
 _SIZES = ("lines", "samples", "bands")
@@ -73,23 +75,41 @@ _SIZES = ("lines", "samples", "bands")
 def _find_pair(path: Path) -> tuple[Path, Path]:
     """Return the header and the raw file, given one of them."""
     if path.suffix.lower() != ".hdr":
-        for header in (path.with_suffix(".hdr"), Path(f"{path}.hdr")):
-            if header.exists():
-                return header, path
+        header = _beside(path, _header_names(path))
+        if header is not None:
+            return header, path
         raise FileNotFoundError(
             f"{path} has no header {path.with_suffix('.hdr').name} beside it, which "
             "tells its size and type; copy it there, or save the image as .npy."
         )
-    stem = path.with_suffix("")  # scene.hdr, or scene.img.hdr
-    candidates = [Path(f"{stem}{extension}") for extension in RAW]
-    for raw in candidates:
-        if raw.is_file():
-            return path, raw
-    names = ", ".join(candidate.name for candidate in candidates)
+    names = [path.stem + extension for extension in RAW]  # of scene[.img].hdr
+    raw = _beside(path, names)
+    if raw is not None:
+        return path, raw
     raise FileNotFoundError(
-        f"{path} is a header without its raw file; none of {names} is beside it. Name "
-        "the raw file instead if it is called otherwise."
+        f"{path} is a header without its raw file; none of {', '.join(names)} is "
+        "beside it. Name the raw file instead if it is called otherwise."
     )
+
+
+def has_header(path: str) -> bool:
+    """Whether a file has the header of an ENVI image beside it."""
+    return _beside(Path(path), _header_names(Path(path))) is not None
+
+
+def _header_names(path: Path) -> list[str]:
+    return [path.with_suffix(".hdr").name, f"{path.name}.hdr"]
+
+
+def _beside(path: Path, names: list[str]) -> Path | None:
+    """Return the first of the named files, in any case, that is beside another."""
+    files = sorted(file for file in path.parent.iterdir() if file.is_file())
+    for name in names:
+        alike = [file for file in files if file.name.lower() == name.lower()]
+        # Where case tells files apart, the one that is spelt the same comes first.
+        for file in sorted(alike, key=lambda file: file.name != name):
+            return file
+    return None
 
 
 def _read_header(path: Path) -> dict[str, str]:
@@ -124,3 +144,16 @@ def _dtype(fields: dict[str, str], path: Path) -> np.dtype[Any]:
         )
     order = ">" if fields.get("byte order", "0") == "1" else "<"
     return np.dtype(order + TYPES[code])
+
+
+def _ignored(fields: dict[str, str], path: Path, dtype: np.dtype[Any]) -> float | None:
+    text = fields.get("data ignore value")
+    if text is None:
+        return None
+    try:
+        return float(dtype.type(float(text))) if dtype.kind == "f" else float(text)
+    except ValueError:
+        raise ValueError(
+            f"{path}: data ignore value = {text!r} must be a number; correct the "
+            "header."
+        ) from None

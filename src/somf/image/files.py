@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from somf.image.envi import RAW, read_envi
+from somf.image.envi import RAW, has_header, read_envi
 from somf.memory import available_memory
 from somf.sources.checks import existing_file, need
 
@@ -35,7 +35,8 @@ def read_image(path: PathLike) -> Array:
     path : path
         ============================ ==============================================
         .npy                         an array, as a memory map
-        .hdr, or the raw file of one ENVI, as a memory map
+        .hdr, or the raw file of one ENVI, as a memory map; a raw file of any name
+                                     that has a header beside it
         .mat                         MATLAB, any version; of several arrays one:
                                      "file.mat::name"
         .tif .tiff                   GeoTIFF (extra ``geo``)
@@ -43,7 +44,9 @@ def read_image(path: PathLike) -> Array:
         ============================ ==============================================
 
         What cannot be mapped is read into memory, or into a temporary file if it is
-        larger than a quarter of the free memory.
+        larger than a quarter of the free memory. Values that the file declares as not
+        known (GeoTIFF: nodata, ENVI: data ignore value) become NaN, in float32; an ENVI
+        file that holds such values is copied for it.
 
     Returns
     -------
@@ -62,6 +65,8 @@ def read_image(path: PathLike) -> Array:
     bare, _, variable = name.partition("::")
     extension = os.path.splitext(bare)[1].lower()
     existing_file(bare)
+    if extension not in READERS and has_header(bare):
+        extension = ".hdr"
     if extension not in READERS:
         raise ValueError(
             f"{name} has no known extension; known are "
@@ -78,10 +83,20 @@ def read_image(path: PathLike) -> Array:
 def as_image(image: Any) -> Array:
     """Return an image as an array or memory map (height, width, bands).
 
+    See `open_image` for what it can be.
+    """
+    array = open_image(image)
+    return array if array.ndim == 3 else array[:, :, None]
+
+
+def open_image(image: Any) -> Array:
+    """Return an image as an array or memory map, with the axes it has.
+
     Parameters
     ----------
     image : path, array, memory map, Dask array, hyperspy signal or array-like
         A hyperspy signal has its navigation axes first, (y, x | energy) or (y, x |).
+        What a masked array hides becomes NaN, in float32.
     """
     if isinstance(image, str | os.PathLike):
         image = read_image(image)
@@ -92,7 +107,11 @@ def as_image(image: Any) -> Array:
         image = copy_rows(image)
     array = image if isinstance(image, np.ndarray) else np.asarray(image)
     _check_image(array, "The image")
-    return array if array.ndim == 3 else array[:, :, None]
+    if isinstance(array, np.ma.MaskedArray):
+        if not np.ma.is_masked(array):
+            return np.asarray(array.data)
+        return np.ma.filled(array.astype(np.float32), np.nan)
+    return array
 
 
 def select_bands(image: Array, bands: Any) -> Array:
@@ -126,12 +145,13 @@ def copy_rows(
     image: Any,
     change: Callable[[Array], Array] = lambda rows: rows,
     n_bands: int | None = None,
+    dtype: Any = None,
 ) -> Array:
     """Copy an image, some rows at a time, to where it fits."""
     shape = tuple(image.shape[:2]) + tuple(image.shape[2:])
     if n_bands is not None:
         shape = (*shape[:2], n_bands)
-    copy = new_image(shape, image.dtype)
+    copy = new_image(shape, dtype or image.dtype)
     n_rows = max(1, BLOCK // max(1, copy.nbytes // max(1, len(copy))))
     for start in range(0, len(copy), n_rows):
         stop = start + n_rows
@@ -239,12 +259,28 @@ def _read_geotiff(path: str) -> Array:
         warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
         try:
             with rasterio.open(path) as data:
-                image = new_image((data.height, data.width, data.count), data.dtypes[0])
-                for i in range(data.count):
-                    image[:, :, i] = data.read(i + 1)
+                gaps = any(value is not None for value in data.nodatavals)
+                dtype = np.float32 if gaps else data.dtypes[0]
+                image = new_image((data.height, data.width, data.count), dtype)
+                for i, nodata in enumerate(data.nodatavals):
+                    image[:, :, i] = _with_nan(data.read(i + 1), nodata)
         except rasterio.errors.RasterioIOError as error:
             raise ValueError(f"{path} is not a readable TIFF ({error}).") from error
     return image
+
+
+def _read_envi(path: str) -> Array:
+    image, nodata = read_envi(path)
+    if nodata is None or not any((row == nodata).any() for row in image):
+        return image
+    return copy_rows(image, lambda rows: _with_nan(rows, nodata), dtype=np.float32)
+
+
+def _with_nan(values: Array, nodata: float | None) -> Array:
+    """Return values with NaN, in float32, for those that stand for no data."""
+    if nodata is None:
+        return values
+    return np.where(values == nodata, np.float32(np.nan), values.astype(np.float32))
 
 
 def _read_photo(path: str) -> Array:
@@ -265,6 +301,6 @@ READERS: dict[str, Callable[[str], Array]] = {
     ".mat": _read_mat,
     **dict.fromkeys((".tif", ".tiff"), _read_geotiff),
     **dict.fromkeys((".png", ".jpg", ".jpeg", ".bmp", ".webp"), _read_photo),
-    ".hdr": read_envi,
-    **dict.fromkeys(RAW, read_envi),
+    ".hdr": _read_envi,
+    **dict.fromkeys(RAW, _read_envi),
 }

@@ -32,18 +32,25 @@ def average_overlaps(
     out: Array,
     progress: Callable[[int, int], object],
     n_threads: int | None = None,
-) -> None:
+    *,
+    keep_known: bool = False,
+) -> int:
     """Overwrite `out` with the means of changed patches over all that hold a pixel.
+
+    Returns how many values are NaN. `out` may be the image itself: rows are read
+    before they are written.
 
     image    (height, width, bands), of which as many rows are read at a time as a patch
              has, and never a row twice as many times as patches overlap
     change   takes patches (n, n_features) and returns as many; NaN means "no opinion"
     out      (height, width, bands), NaN where no patch has an opinion
+    keep_known   whether values of the image that are not NaN stay as they are
     """
     height = patch_size[0]
     tops = covering(len(image), height, step)
     total = np.zeros((height, *image.shape[1:]), np.float32)
     count = np.zeros_like(total)
+    n_left = 0
     for top, following in zip(tops, [*tops[1:], len(image)], strict=True):
         strip = np.ascontiguousarray(image[top : top + height], np.float32)
         source = PatchSource(
@@ -58,11 +65,16 @@ def average_overlaps(
         finished, n = total[:n_done], count[:n_done]
         mean = np.full_like(finished, np.nan)
         np.divide(finished, n, out=mean, where=n > 0)
+        if keep_known:
+            values = strip[:n_done]
+            np.copyto(mean, values, where=~np.isnan(values))
+        n_left += int(np.isnan(mean).sum())
         out[top:following] = mean
         for part in (total, count):
             part[: height - n_done] = part[n_done:].copy()
             part[height - n_done :] = 0
         progress(int(following), len(image))
+    return n_left
 
 
 def _add(

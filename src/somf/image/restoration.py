@@ -34,7 +34,11 @@ def denoiser(
     rng = np.random.default_rng(0)  # the same image gives the same result
     rows = rng.choice(source.shape[0], min(N_MEANS, source.shape[0]), replace=False)
     parts = np.array_split(rows, -(-len(rows) // N_NOISY))
-    prepared, means, _ = how.split(_read(source, parts[0]), n_bands)
+    some = _read(source, parts[0])
+    # Less than rounding is not there; the codes would only take longer.
+    size = float(np.sqrt(np.mean(np.square(some, dtype=np.float64))))
+    sigma = max(sigma, float(np.finfo(np.float32).eps) * size)
+    prepared, means, _ = how.split(some, n_bands)
     alpha = coder.alpha_for_noise(prepared, sigma)
     spectra = None
     if center:
@@ -92,20 +96,26 @@ class Gapped:
             return values
         return np.where(self.known[rows], values, np.float32(np.nan))
 
-    def put_known(self, filled: Array) -> int:
-        """Overwrite what is known in `filled`; return how many gaps are left."""
-        n_left = 0
+    def check(self) -> None:
+        """Raise if what is known holds infinity."""
         for row in range(len(self)):
-            values = self[slice(row, row + 1)]
-            here = filled[row : row + 1]
-            np.copyto(here, values, where=~np.isnan(values))
-            n_left += int(np.isnan(here).sum())
-        return n_left
+            if np.isinf(self[slice(row, row + 1)]).any():
+                raise ValueError(
+                    "The image holds infinity where it is known; put NaN there, or "
+                    "False in the mask."
+                )
 
 
-def check_finite(patches: Array) -> None:
+def copy_rows(image: Array, out: Array) -> None:
+    """Copy an image of finite values to `out`, row by row."""
+    for row, values in enumerate(image):
+        check_finite(values)
+        out[row] = values.astype(np.float32)
+
+
+def check_finite(values: Array) -> None:
     """Raise for an image with values that are no numbers."""
-    if not np.isfinite(patches.sum(dtype=np.float64)):
+    if not np.isfinite(values.sum(dtype=np.float64)):
         raise ValueError(
             "The image holds NaN or infinity; fill the gaps first, with inpaint(image) "
             "for NaN."
