@@ -136,4 +136,5 @@ def test_without_epochs_the_fall_must_exceed_the_noise(noise, expected):
 
 
 def test_a_few_batches_tell_nothing():
-    assert fall_at_end(trace_of([3, 2, 1], [np.nan] * 3)) == 0
+    assert fall_at_end(trace_of([3, 2, 1], [np.nan] * 3)) is None
+    assert fall_at_end(trace_of([3], [1])) is None

@@ -137,7 +137,22 @@ def test_headline(model, X):
     assert numbers["iterations"] == "150"
     assert numbers["epochs"] == "15"
     explained = float(numbers["of the signal explained"].rstrip("%"))
-    assert explained == pytest.approx(100 * (1 - coded.errors.mean()), abs=0.1)
+    assert explained == pytest.approx(100 * coded.explained, abs=0.1)
+
+
+def test_few_iterations_are_not_called_settled(model, page):
+    facts = facts_of(model)
+    trace = {name: column[-3:] for name, column in facts.trace.items()}
+    trace |= dict.fromkeys(("epoch", "validation_objective"), np.full(3, np.nan))
+    few = make_report(replace(facts, trace=trace), brief=True).html
+    assert "too few iterations to judge" in few
+    assert "has settled" not in few
+    assert "the objective has settled" in page.html
+
+
+def test_nothing_is_explained_of_zeros(model, X):
+    page = model.report(X=np.zeros_like(X[:3])).html
+    assert "explained" not in page
 
 
 def test_a_model_must_be_fitted():

@@ -74,7 +74,7 @@ def _not_converged(facts: Facts) -> Iterator[Advice]:
     if facts.status == "running" or _at_end(facts, "density") == 0:
         return
     fall = fall_at_end(facts.trace)
-    if fall <= FALLING:
+    if fall is None or fall <= FALLING:
         return
     yield Advice(
         f"The run is not converged: the objective still fell by {fall:.1%} in its "
@@ -84,11 +84,12 @@ def _not_converged(facts: Facts) -> Iterator[Advice]:
     )
 
 
-def fall_at_end(trace: dict[str, NDArray[np.float64]]) -> float:
+def fall_at_end(trace: dict[str, NDArray[np.float64]]) -> float | None:
     """Return by what part of itself the objective fell at the end of a run.
 
     From the last epoch but one to the last; of a run with fewer epochs, from its third
-    quarter to its fourth, if that is more than the noise of the batches.
+    quarter to its fourth, if that is more than the noise of the batches. None if there
+    are too few iterations to judge.
     """
     held_out = trace["validation_objective"]
     held_out = held_out[np.isfinite(held_out)]
@@ -104,7 +105,7 @@ def fall_at_end(trace: dict[str, NDArray[np.float64]]) -> float:
         before, after = objective[-2 * quarter : -quarter], objective[-quarter:]
         whole = False
     if len(after) < 4 and not whole:
-        return 0.0
+        return None
     fall = _fall(before.mean(), after.mean())
     # An epoch over all samples and features has no noise; other stretches have.
     noise = np.hypot(before.std(), after.std()) / np.sqrt(len(after))

@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from somf.report.advice import advise
+from somf.report.advice import advise, fall_at_end
 from somf.report.atoms import Atoms, HeatMaps
 from somf.report.charts import Curve, area_chart, bar_chart, line_chart, smooth
 from somf.report.facts import Facts
@@ -68,6 +68,7 @@ def make_report(
         written=datetime.now().astimezone(),
         headline=headline(facts),
         advice=advise(facts),
+        judged=fall_at_end(facts.trace) is not None,
         run=what_was_run(facts),
         changed=changed_parameters(facts),
         parameters={n: parameter(v) for n, v in facts.parameters.items()},
@@ -116,8 +117,8 @@ def headline(facts: Facts) -> dict[str, str]:
     }
     if np.isfinite(trace["epoch"][-1]):
         found["epochs"] = f"{trace['epoch'][-1]:.3g}"
-    if facts.coded is not None:
-        found["of the signal explained"] = f"{1 - facts.coded.errors.mean():.1%}"
+    if facts.coded is not None and facts.coded.explained is not None:
+        found["of the signal explained"] = f"{facts.coded.explained:.1%}"
     return found
 
 
