@@ -106,6 +106,15 @@ def test_features_are_in_the_original_order(X, tmp_path):
             )
 
 
+def test_files_with_missing_values_are_refused(model, X, tmp_path):
+    """As in transform, unless the model knows what to do with them."""
+    holes = X.copy()
+    holes[3, 5] = np.nan
+    np.save(tmp_path / "X.npy", holes[:10])
+    with pytest.raises(ValueError, match=r"Samples \[3\].*hold NaN"):
+        code_samples(model, tmp_path / "X.npy")
+
+
 def test_missing_entries_are_no_errors(X):
     holes = X.copy()
     holes[np.random.default_rng(0).random(X.shape) < 0.2] = np.nan

@@ -48,8 +48,17 @@ NOT_FINITE = Advice(
 )
 
 
+ZEROS = Advice(
+    "All samples are zero: there is nothing to learn from.",
+    "Look at the data, and at how they were read.",
+)
+
+
 def _zero_codes(facts: Facts) -> Iterator[Advice]:
     if _at_end(facts, "density") > 0:
+        return
+    if _at_end(facts, "objective") == 0:
+        yield ZEROS
         return
     yield Advice(
         f"All codes are zero at the end: alpha={facts.parameters['alpha']:g} is too "
@@ -61,7 +70,8 @@ def _zero_codes(facts: Facts) -> Iterator[Advice]:
 
 def _dense_codes(facts: Facts) -> Iterator[Advice]:
     density = _at_end(facts, "density")
-    if facts.parameters["code_l1_ratio"] < 0.5 or density <= DENSE:
+    sparse = facts.parameters["alpha"] > 0 and facts.parameters["code_l1_ratio"] >= 0.5
+    if not sparse or density <= DENSE:
         return
     yield Advice(
         f"{density:.0%} of the codes are not zero, which is not sparse.",

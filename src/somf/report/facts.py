@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from somf.inputs import check_samples
+from somf.inputs import check_samples, requirements
 from somf.sources.base import ArraySource
 
 Array = NDArray[Any]
@@ -124,7 +124,9 @@ def code_samples(model: Any, X: Any) -> CodedSamples:
     source = check_samples(model, X)  # features are in the order of `components_`
     n_samples = source.shape[0]
     rows = np.unique(np.linspace(0, n_samples - 1, N_CODED).astype(np.intp))
-    samples = source.read(rows).astype(model.components_.dtype, copy=False)
+    samples = source.read(rows)
+    requirements(model).check(samples, rows)
+    samples = samples.astype(model.components_.dtype, copy=False)
     known = ArraySource(samples)
     codes = model.transform(known)
     reconstructions = model.inverse_transform(codes)

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from somf.report.advice import advise, fall_at_end
-from somf.report.atoms import Atoms, HeatMaps
+from somf.report.atoms import Atoms, HeatMaps, PatchGrid
 from somf.report.charts import Curve, area_chart, bar_chart, line_chart, smooth
 from somf.report.facts import Facts
 from somf.report.words import duration, number, parameter
@@ -60,6 +60,7 @@ def make_report(
     `atoms` shows the atoms, by default as heat maps; `brief` leaves them out.
     """
     drawer: Atoms = HeatMaps(facts.components) if atoms is None else atoms
+    _check_atoms(drawer, facts)
     return render(
         "report.html",
         title=facts.name,
@@ -80,6 +81,18 @@ def make_report(
         sample_caption=drawer.sample_caption,
         examples=examples(facts, drawer),
     )
+
+
+def _check_atoms(drawer: Atoms, facts: Facts) -> None:
+    if not isinstance(drawer, HeatMaps | PatchGrid):
+        return
+    given, wanted = drawer.components.shape, facts.components.shape
+    if given != wanted:
+        raise ValueError(
+            f"atoms={type(drawer).__name__} shows atoms of shape {given}, "
+            f"(n_components, n_features), but those of the model have shape {wanted}; "
+            "make it from the components_ of this model."
+        )
 
 
 def render(template: str, **values: Any) -> Page:
