@@ -44,6 +44,17 @@ def test_dense_codes_of_a_ridge_penalty_are_meant(X):
     assert advice_on(X, code_l1_ratio=0.0) == []
 
 
+def test_dense_codes_without_a_penalty_are_meant(model):
+    facts = facts_of(model)
+    dense = replace(facts, trace=facts.trace | {"density": np.ones(150)})
+    only(advise(dense), "which is not sparse")
+    assert advise(replace(dense, parameters=facts.parameters | {"alpha": 0.0})) == []
+
+
+def test_data_of_zeros_are_not_the_fault_of_alpha():
+    only(advice_on(np.zeros((50, 20))), "All samples are zero")
+
+
 def test_not_converged(X):
     advice = advice_on(X, n_epochs=2, tol=0)
     only(advice, "not converged", "n_epochs, which is 2")
@@ -136,4 +147,5 @@ def test_without_epochs_the_fall_must_exceed_the_noise(noise, expected):
 
 
 def test_a_few_batches_tell_nothing():
-    assert fall_at_end(trace_of([3, 2, 1], [np.nan] * 3)) == 0
+    assert fall_at_end(trace_of([3, 2, 1], [np.nan] * 3)) is None
+    assert fall_at_end(trace_of([3], [1])) is None

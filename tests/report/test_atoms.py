@@ -91,6 +91,32 @@ def test_atoms_of_zeros_and_not_numbers():
     assert "nan" not in HeatMaps(np.full((1, 5), np.nan)).atom(0)
 
 
+def test_profiles_break_where_values_are_missing():
+    line = np.ones(10)
+    line[4:6] = np.nan
+    shown = HeatMaps(np.ones((1, 10)))
+    picture = shown.sample(line, np.ones(10))
+    sample, reconstruction = re.findall(r'<path class="s\d" d="([^"]+)"', picture)
+    assert sample.count("M") == 2
+    assert reconstruction.count("M") == 1
+    heights = {float(y) for y in re.findall(r"[\d.]+ ([\d.]+)", sample)}
+    assert heights == {2.0}  # ones, and nothing at zero
+    assert "gaps" in shown.sample_caption
+
+
+def test_spectra_of_patches_with_missing_values():
+    patches = PatchGrid(np.ones((1, 2, 2, 5)))
+    sample = np.ones((2, 2, 5))
+    sample[0, 0] = np.nan  # a pixel, and a band
+    sample[..., 3] = np.nan
+    picture = patches.sample(sample.ravel(), np.ones(20))
+    spectrum = re.findall(r'<path class="s1" d="([^"]+)"', picture)[0]
+    assert spectrum.count("M") == 2
+    assert "nan" not in picture
+    heights = {float(y) for y in re.findall(r"[\d.]+ ([\d.]+)", spectrum)}
+    assert heights == {2.0}
+
+
 @pytest.mark.parametrize("bands", [(0, 1), (0, 1, 10), (-1, 0, 1)])
 def test_bad_bands(bands):
     with pytest.raises(ValueError, match=r"bands=.* from 0 to 9"):

@@ -236,22 +236,25 @@ def test_the_viewer_moves(browser, folder):
 
 @pytest.fixture
 def going(model, tmp_path, monkeypatch):
-    """A folder with the page of a run that is going, and a function that ends it."""
+    """A folder of a run, and functions that write its page and that end it."""
     monkeypatch.setattr(page_module, "REFRESH", 0.2)
     monkeypatch.setattr(watch_module, "PATIENCE", 0.0)
     path = tmp_path / "report.html"
-    make_report(facts_of(model, status="running"), brief=True).save(path)
+
+    def begin():
+        make_report(facts_of(model, status="running"), brief=True).save(path)
 
     def end():
         beside = tmp_path / "new"
         make_report(facts_of(model)).save(beside)
         beside.replace(path)
 
-    return tmp_path, end
+    return tmp_path, begin, end
 
 
 def test_a_page_on_disk_refreshes_itself_until_the_run_ends(browser, going):
-    folder, end = going
+    folder, begin, end = going
+    begin()
     with Tab(browser, (folder / "report.html").as_uri()) as tab:
         assert tab.page.locator(".status").inner_text() == "running"
         end()
@@ -263,10 +266,11 @@ def test_a_page_on_disk_refreshes_itself_until_the_run_ends(browser, going):
 
 
 def test_a_page_that_is_served_refreshes_itself_until_the_run_ends(browser, going):
-    folder, end = going
+    folder, begin, end = going
     with Watch(folder) as watch, Tab(browser, watch.address) as tab:
+        begin()
+        tab.page.locator(".status.running").wait_for(timeout=5000)
         tab.page.wait_for_timeout(500)
-        assert tab.page.locator(".status").inner_text() == "running"
         assert len(tab.asked) > 1
         end()
         tab.page.locator(".status.finished").wait_for(timeout=5000)
@@ -275,8 +279,9 @@ def test_a_page_that_is_served_refreshes_itself_until_the_run_ends(browser, goin
 
 
 def test_a_page_whose_run_is_gone_says_so(browser, going):
-    folder, _ = going
+    folder, begin, _ = going
     with Watch(folder) as watch:
+        begin()
         tab = Tab(browser, watch.address)
         assert not tab.page.locator("#lost").is_visible()
     with tab:

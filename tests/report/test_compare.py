@@ -1,6 +1,7 @@
 """Several runs on one page."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -58,6 +59,9 @@ def test_a_run_compared_with_itself_and_with_another(model, X):
     assert "same agrees with one by 1.000" in text
     assert "less &lt;5&gt; agrees with one by" in text
     assert "no match" in text  # 8 atoms against 5
+    assert "of 5 matched atoms by more than 0.9" in text
+    assert "the better run" not in text  # with another alpha
+    assert "cannot be compared" in text
     rows = re.findall(r'<tr><th scope="row">(\w+)</th>(.*?)</tr>', text)
     table = {name: re.findall(r"<td>(.*?)</td>", cells) for name, cells in rows}
     assert table["alpha"] == ["0.1", "0.1", "0.3"]
@@ -70,6 +74,16 @@ def test_runs_on_other_features_are_told_apart(model, X):
     other = SOMF(5, n_threads=1).partial_fit(X[:50, :60])
     text = compare([facts_of(model, name="a"), facts_of(other, name="b")]).html
     assert "b has other features than a: atoms cannot be matched" in text
+
+
+def test_the_lower_objective_is_better_if_the_problem_is_the_same(model, X):
+    facts = facts_of(model)
+    assert "the better run" in compare([facts, facts]).html
+    for name, value in (("code_l1_ratio", 0.5), ("positive_code", True)):
+        other = replace(facts, parameters=facts.parameters | {name: value})
+        assert "the better run" not in compare([facts, other]).html
+    other = replace(facts, components=facts.components[:, :60])
+    assert "the better run" not in compare([facts, other]).html
 
 
 def test_one_run_is_not_enough(model):

@@ -66,9 +66,24 @@ def test_examples_go_from_the_best_to_the_worst(model, X):
         assert example.n_atoms == np.count_nonzero(code)
 
 
-def test_a_sample_of_zeros_has_no_error(model, X):
-    coded = code_samples(model, np.zeros_like(X[:3]))
-    np.testing.assert_array_equal(coded.errors, 0)
+def test_the_part_of_the_signal_that_is_explained(model, X):
+    """A faint sample that nothing explains hardly counts."""
+    rng = np.random.default_rng(0)
+    samples = np.concatenate([X[:5], 1e-3 * rng.standard_normal((5, X.shape[1]))])
+    coded = code_samples(model, samples)
+    residual = samples - model.inverse_transform(model.transform(samples))
+    expected = 1 - (residual**2).sum() / (samples**2).sum()
+    assert coded.explained == pytest.approx(expected)
+    assert coded.explained > 0.5 > 1 - coded.errors.mean()
+
+
+def test_samples_of_zeros_are_no_examples(model, X):
+    samples = np.concatenate([X[:3], np.zeros_like(X[:9])])
+    coded = code_samples(model, samples)
+    assert sorted(example.row for example in coded.examples) == [0, 1, 2]
+    nothing = code_samples(model, np.zeros_like(X[:3]))
+    assert nothing.explained is None
+    assert nothing.examples == ()
 
 
 def test_features_are_in_the_original_order(X, tmp_path):
@@ -89,6 +104,15 @@ def test_features_are_in_the_original_order(X, tmp_path):
             assert example.error == pytest.approx(
                 (residual**2).sum() / (example.sample**2).sum(), rel=1e-4
             )
+
+
+def test_files_with_missing_values_are_refused(model, X, tmp_path):
+    """As in transform, unless the model knows what to do with them."""
+    holes = X.copy()
+    holes[3, 5] = np.nan
+    np.save(tmp_path / "X.npy", holes[:10])
+    with pytest.raises(ValueError, match=r"Samples \[3\].*hold NaN"):
+        code_samples(model, tmp_path / "X.npy")
 
 
 def test_missing_entries_are_no_errors(X):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from somf import SOMF
-from somf.report import facts_of, make_report
+from somf.report import HeatMaps, PatchGrid, facts_of, make_report
 from somf.report.charts import Curve, area_chart, line_chart, thin, visible_range
 from somf.report.page import headline
 
@@ -137,7 +137,31 @@ def test_headline(model, X):
     assert numbers["iterations"] == "150"
     assert numbers["epochs"] == "15"
     explained = float(numbers["of the signal explained"].rstrip("%"))
-    assert explained == pytest.approx(100 * (1 - coded.errors.mean()), abs=0.1)
+    assert explained == pytest.approx(100 * coded.explained, abs=0.1)
+
+
+def test_few_iterations_are_not_called_settled(model, page):
+    facts = facts_of(model)
+    trace = {name: column[-3:] for name, column in facts.trace.items()}
+    trace |= dict.fromkeys(("epoch", "validation_objective"), np.full(3, np.nan))
+    few = make_report(replace(facts, trace=trace), brief=True).html
+    assert "too few iterations to judge" in few
+    assert "has settled" not in few
+    assert "the objective has settled" in page.html
+
+
+def test_nothing_is_explained_of_zeros(model, X):
+    page = model.report(X=np.zeros_like(X[:3])).html
+    assert "explained" not in page
+
+
+def test_atoms_must_be_those_of_the_model(model):
+    grids = [PatchGrid(np.zeros((8, 5, 5, 4))), PatchGrid(np.zeros((7, 10, 12, 1)))]
+    maps = HeatMaps(np.zeros((8, 60)), shape=(6, 10))
+    for atoms, shape in zip([*grids, maps], ["8, 100", "7, 120", "8, 60"], strict=True):
+        with pytest.raises(ValueError, match=rf"\({shape}\).* model.* \(8, 120\)"):
+            model.report(atoms=atoms)
+    assert model.report(atoms=PatchGrid(np.zeros((8, 10, 12, 1))))
 
 
 def test_a_model_must_be_fitted():
@@ -172,6 +196,21 @@ def test_charts_of_nothing_and_of_a_constant():
     for y in (nothing, np.zeros(3), np.ones(3)):
         assert line_chart([Curve("a", range(3), y)], "x", "y", "", zero=True)
     assert area_chart(range(3), {"a": np.zeros(3)}, "x", "y", "")
+
+
+@pytest.mark.parametrize("name", ["_u", "d$x^$", "a_b"])
+def test_names_of_curves_are_no_markup(name):
+    curves = [Curve(name, [0, 1], [1, 2]), Curve("other", [0, 1], [2, 1])]
+    chart = line_chart(curves, "x", "y", "")
+    assert f">{name}<" in chart
+    assert ">other<" in chart
+
+
+def test_a_curve_of_one_point_is_seen():
+    one = line_chart([Curve("a", [1], [2])], "x", "y", "")
+    assert 'style="fill: var(--series-1)' in one
+    two = line_chart([Curve("a", [1, 2], [2, 3])], "x", "y", "")
+    assert "fill: var(--series-1)" not in two
 
 
 def test_long_curves_are_thinned_to_means():

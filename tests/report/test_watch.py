@@ -3,7 +3,7 @@
 import threading
 import time
 import urllib.request
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 
 import pytest
 
@@ -38,6 +38,33 @@ def test_pages_are_served_as_they_are_now(watch, tmp_path):
     assert get(watch.address, "trace.csv")[0] == "step\n"
 
 
+def test_the_page_of_an_earlier_run_is_not_served(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "PATIENCE", 0.0)
+    page = tmp_path / "report.html"
+    page.write_text("earlier")
+    (tmp_path / "trace.csv").write_text("earlier")
+    with Watch(tmp_path) as watch:
+        assert "has not made its first iteration" in get(watch.address)[0]
+        with pytest.raises(HTTPError, match="404"):
+            get(watch.address, "trace.csv")
+        (tmp_path / "new").write_text("now")
+        (tmp_path / "new").replace(page)
+        assert get(watch.address)[0] == "now"
+
+
+def test_who_does_not_want_to_wait_need_not(tmp_path, monkeypatch):
+    """Ctrl-C in the wait at the end ends the wait, not a run that is finished."""
+
+    def interrupt(seconds):
+        raise KeyboardInterrupt
+
+    with Watch(tmp_path) as watch:
+        get(watch.address)
+        monkeypatch.setattr(watch._asked, "wait", interrupt)
+    with pytest.raises(URLError):
+        get(watch.address)
+
+
 @pytest.mark.parametrize("path", ["settings.toml", "../secret", "trace.csv", "x/y"])
 def test_nothing_else_is_served(watch, tmp_path, path):
     (tmp_path / "settings.toml").write_text("private")
@@ -55,7 +82,6 @@ def test_another_name_for_this_machine_is_refused(watch):
 def test_who_looks_on_gets_the_last_page(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "PATIENCE", 30.0)
     pages, page = [], tmp_path / "report.html"
-    page.write_text("running")
 
     def browse(address):
         while pages[-1:] != ["finished"]:

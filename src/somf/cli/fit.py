@@ -83,13 +83,13 @@ def fit(
     if folder.started and not resume:
         _make_way(ctx, folder, overwrite)
     if folder.finished and not overwrite:
-        model = load_model(output)
-    else:
-        from somf.cli.running import run
+        _show_result(folder, load_model(output), as_json)
+        return
+    from somf.cli.running import run
 
-        with _watched(folder, watch):
-            model = run(folder, settings, resume, overwrite, watch)
-    _show_result(folder, model, as_json)
+    with _watched(folder, watch):  # which may wait at the end
+        model = run(folder, settings, resume, overwrite, watch)
+        _show_result(folder, model, as_json)
 
 
 @contextmanager

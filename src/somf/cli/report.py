@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from somf.cli.settings import Settings
 if TYPE_CHECKING:
     from somf.estimator import SOMF
     from somf.report import Atoms
+    from somf.report.facts import CodedSamples
 
 
 @click.command(cls=Command)
@@ -35,13 +37,15 @@ def report(run: str, as_json: bool) -> None:
 
 def write_report(folder: RunFolder, model: SOMF, status: str) -> None:
     """Write the page of a run that has ended."""
-    from somf.report import code_samples, facts_of, make_report
+    from somf.report import facts_of, make_report
 
-    samples = _samples(folder)
-    coded = None if samples is None else code_samples(model, samples)
     reason = None if status == "finished" else f"to continue: {folder.resume_command}"
     facts = facts_of(
-        model, name=folder.name, status=status, stop_reason=reason, coded=coded
+        model,
+        name=folder.name,
+        status=status,
+        stop_reason=reason,
+        coded=_coded(folder, model),
     )
     page = make_report(facts, _atoms(folder, model))
     with written_beside(folder.report) as beside:
@@ -49,21 +53,48 @@ def write_report(folder: RunFolder, model: SOMF, status: str) -> None:
 
 
 def _atoms(folder: RunFolder, model: SOMF) -> Atoms | None:
-    """Return what shows the atoms of a run: on the brain, if its data were images."""
+    """Return what shows the atoms of a run: brain maps or patches, if they are such."""
     if not folder.mask.exists():
-        return None
+        return _patches(folder)
     from nilearn.image import load_img
     from nilearn.masking import unmask
 
     from somf.report import BrainMaps
 
     mask = load_img(str(folder.mask))
+    if folder.maps.exists():
+        return BrainMaps(load_img(str(folder.maps)), mask)
     return BrainMaps(unmask(model.components_, mask), mask)
 
 
-def _samples(folder: RunFolder) -> Any:
-    """Return data of a run, held-out ones if there were some; None if they are gone."""
+def _patches(folder: RunFolder) -> Atoms | None:
+    from somf.image import PatchDictionary
+    from somf.report import PatchGrid
+
+    if not folder.finished:
+        return None
+    try:
+        return PatchGrid(PatchDictionary.load(folder.model).atoms_)
+    except ValueError:  # it knows of no patches
+        return None
+
+
+def _components(folder: RunFolder, model: SOMF) -> Any:
+    """Return the atoms as they are drawn: maps may have other signs than the model."""
+    if not folder.maps.exists():
+        return model.components_
+    from nilearn.masking import apply_mask
+
+    return apply_mask(str(folder.maps), str(folder.mask))
+
+
+def _coded(folder: RunFolder, model: SOMF) -> CodedSamples | None:
+    """Return codes of data of a run, held-out ones if there were some.
+
+    None if they are gone, or are no longer what they were.
+    """
     from somf.cli.base import open_data
+    from somf.report import code_samples
     from somf.sources.nifti import NiftiSource
 
     if not folder.settings.exists():
@@ -72,10 +103,12 @@ def _samples(folder: RunFolder) -> Any:
     paths = settings.val or settings.data
     try:
         if folder.mask.exists():  # one image is enough, and the others take long
-            return NiftiSource(paths[:1], mask_img=str(folder.mask))
-        return open_data(paths)
-    except (OSError, ValueError):
-        click.echo(f"{paths[0]} cannot be read: no reconstructions.", err=True)
+            samples = NiftiSource(paths[:1], mask_img=str(folder.mask))
+        else:
+            samples = open_data(paths)
+        return code_samples(model, samples)
+    except (OSError, ValueError) as error:
+        click.echo(f"No reconstructions, {paths[0]} is of no use: {error}", err=True)
         return None
 
 
@@ -122,7 +155,10 @@ def compare(
     from somf.report import facts_of
 
     names = distinct_names(folders)
-    facts = [facts_of(m, name=n) for m, n in zip(models, names, strict=True)]
+    facts = [
+        replace(facts_of(m, name=n), components=_components(f, m))
+        for f, m, n in zip(folders, models, names, strict=True)
+    ]
     atoms = [_atoms(f, m) for f, m in zip(folders, models, strict=True)]
     page = compare_runs(facts, atoms)
     with written_beside(target) as beside:

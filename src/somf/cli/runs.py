@@ -22,6 +22,7 @@ class RunFolder:
     trace.csv           a row for each iteration, up to date within seconds
     settings.toml       inputs and parameters, from the start
     mask.nii.gz         of brain images: where the features are
+    maps.nii.gz         of `somf fmri learn`: the atoms with the signs of an atlas
     report.html         a page to look at, while it is going and after
     checkpoints/        the last two checkpoints, until the run is finished
     """
@@ -32,6 +33,7 @@ class RunFolder:
         self.trace = self.path / "trace.csv"
         self.settings = self.path / "settings.toml"
         self.mask = self.path / "mask.nii.gz"
+        self.maps = self.path / "maps.nii.gz"
         self.report = self.path / "report.html"
         self.checkpoints = self.path / "checkpoints"
 
@@ -42,7 +44,9 @@ class RunFolder:
 
     @property
     def resume_command(self) -> str:
-        """What continues the run."""
+        """What continues the run; `somf fit` alone writes its settings."""
+        if not self.settings.exists():
+            return f"somf fmri learn ... --output {self.path} --resume"
         return f"somf fit --output {self.path} --resume"
 
     @property
@@ -58,7 +62,7 @@ class RunFolder:
     def clear(self) -> None:
         """Remove what a run wrote, and nothing else; the folder too if it is empty."""
         files = (self.model, self.trace, self.settings, self.mask, self.report)
-        for file in files:
+        for file in (*files, self.maps, self.path / "maps.tsv"):
             file.unlink(missing_ok=True)
         self.remove_checkpoints()
         if self.path.exists() and not any(self.path.iterdir()):

@@ -48,8 +48,17 @@ NOT_FINITE = Advice(
 )
 
 
+ZEROS = Advice(
+    "All samples are zero: there is nothing to learn from.",
+    "Look at the data, and at how they were read.",
+)
+
+
 def _zero_codes(facts: Facts) -> Iterator[Advice]:
     if _at_end(facts, "density") > 0:
+        return
+    if _at_end(facts, "objective") == 0:
+        yield ZEROS
         return
     yield Advice(
         f"All codes are zero at the end: alpha={facts.parameters['alpha']:g} is too "
@@ -61,7 +70,8 @@ def _zero_codes(facts: Facts) -> Iterator[Advice]:
 
 def _dense_codes(facts: Facts) -> Iterator[Advice]:
     density = _at_end(facts, "density")
-    if facts.parameters["code_l1_ratio"] < 0.5 or density <= DENSE:
+    sparse = facts.parameters["alpha"] > 0 and facts.parameters["code_l1_ratio"] >= 0.5
+    if not sparse or density <= DENSE:
         return
     yield Advice(
         f"{density:.0%} of the codes are not zero, which is not sparse.",
@@ -74,7 +84,7 @@ def _not_converged(facts: Facts) -> Iterator[Advice]:
     if facts.status == "running" or _at_end(facts, "density") == 0:
         return
     fall = fall_at_end(facts.trace)
-    if fall <= FALLING:
+    if fall is None or fall <= FALLING:
         return
     yield Advice(
         f"The run is not converged: the objective still fell by {fall:.1%} in its "
@@ -84,11 +94,12 @@ def _not_converged(facts: Facts) -> Iterator[Advice]:
     )
 
 
-def fall_at_end(trace: dict[str, NDArray[np.float64]]) -> float:
+def fall_at_end(trace: dict[str, NDArray[np.float64]]) -> float | None:
     """Return by what part of itself the objective fell at the end of a run.
 
     From the last epoch but one to the last; of a run with fewer epochs, from its third
-    quarter to its fourth, if that is more than the noise of the batches.
+    quarter to its fourth, if that is more than the noise of the batches. None if there
+    are too few iterations to judge.
     """
     held_out = trace["validation_objective"]
     held_out = held_out[np.isfinite(held_out)]
@@ -104,7 +115,7 @@ def fall_at_end(trace: dict[str, NDArray[np.float64]]) -> float:
         before, after = objective[-2 * quarter : -quarter], objective[-quarter:]
         whole = False
     if len(after) < 4 and not whole:
-        return 0.0
+        return None
     fall = _fall(before.mean(), after.mean())
     # An epoch over all samples and features has no noise; other stretches have.
     noise = np.hypot(before.std(), after.std()) / np.sqrt(len(after))

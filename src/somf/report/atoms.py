@@ -19,7 +19,10 @@ Array = NDArray[Any]
 
 N_SHOWN = 60  # atoms that are shown one by one
 WIDTH = 960  # columns of a heat map
-SIDE_BY_SIDE = "On the left the sample, on the right its reconstruction."
+SIDE_BY_SIDE = (
+    "On the left the sample, on the right its reconstruction; values that are missing "
+    "are black."
+)
 
 
 class Atoms(Protocol):
@@ -78,7 +81,10 @@ class HeatMaps:
             "Above, all atoms as rows of a heat map, features from left to right: red "
             f"is positive, blue is negative. Below: {self.atom_caption}"
         )
-        self.sample_caption = "In blue the sample, in orange its reconstruction."
+        self.sample_caption = (
+            "In blue the sample, with gaps where values are missing; in orange its "
+            "reconstruction."
+        )
 
     def html(self, order: Array) -> Markup:
         """Return the atoms, in this order."""
@@ -153,6 +159,11 @@ class PatchGrid:
             self.sample_caption += " Of their spectra, that of the sample is blue."
         self.atom_caption = self.caption
 
+    @property
+    def components(self) -> Array:
+        """The atoms as rows, (n_components, n_features)."""
+        return self.atoms.reshape(len(self.atoms), -1)
+
     def html(self, order: Array) -> Markup:
         """Return the atoms, in this order."""
         return _tiles(self, order)
@@ -175,12 +186,20 @@ class PatchGrid:
         colours = np.repeat(patch[..., self.bands], 4 - len(self.bands), axis=2)[
             ..., :3
         ]
-        return image_tag(np.clip(0.5 + 0.5 * colours / limit, 0, 1), alt)
+        shown = np.clip(0.5 + 0.5 * colours / limit, 0, 1)
+        return image_tag(np.nan_to_num(shown), alt)
 
     def _spectra(self, patches: Sequence[Array]) -> Markup:
         if self.atoms.shape[3] <= 3:
             return Markup("")
-        return sparkline([p.mean(axis=(0, 1)) for p in patches], "Mean spectrum")
+        return sparkline([_spectrum(patch) for patch in patches], "Mean spectrum")
+
+
+def _spectrum(patch: Array) -> Array:
+    """Return the mean of each band over its known pixels; NaN if there are none."""
+    n_known = np.isfinite(patch).sum(axis=(0, 1))
+    total = np.nansum(patch, axis=(0, 1))
+    return np.where(n_known > 0, total / np.maximum(n_known, 1), np.nan)
 
 
 def _three_bands(n_bands: int) -> tuple[int, ...]:

@@ -75,9 +75,9 @@ def line_chart(
         for i, curve in enumerate(curves):
             x, y = thin(curve.x, curve.y)
             colour = SERIES[i % len(SERIES)]
-            dots = {"marker": "o", "ms": 3.5} if curve.dots else {}
+            dots = {"marker": "o", "ms": 3.5} if curve.dots or len(x) == 1 else {}
             dash = "-" if i < len(SERIES) else "--"
-            axes.plot(x, y, dash, color=colour, label=curve.name, **dots)
+            axes.plot(x, y, dash, color=colour, **dots)
         low, high = visible_range([curve.y for curve in curves])
         if low < high:
             margin = 0.06 * (high - low)
@@ -88,8 +88,17 @@ def line_chart(
         axes.margins(x=0.01)
         axes.yaxis.get_major_locator().set_params(integer=whole)
         if len(curves) > 1:
-            axes.legend()
+            _legend(axes, [curve.name for curve in curves])
         return _svg(figure, alt)
+
+
+def _legend(axes: Any, names: Sequence[str]) -> None:
+    """Name the lines, by texts in which no sign has a meaning of its own."""
+    numbers = [str(i) for i in range(len(names))]
+    legend = axes.legend(axes.get_lines(), numbers)
+    for text, name in zip(legend.get_texts(), names, strict=True):
+        text.set_parse_math(False)
+        text.set_text(name)
 
 
 def area_chart(
@@ -211,7 +220,10 @@ def visible_range(curves: Sequence[ArrayLike]) -> tuple[float, float]:
 
 
 def sparkline(lines: Sequence[ArrayLike], alt: str) -> Markup:
-    """Draw lines without axes; each is the band between the extremes of stretches."""
+    """Draw lines without axes; each is the band between the extremes of stretches.
+
+    Lines break where nothing is known.
+    """
     width, height = 240, 60
     bands = [_band(line) for line in lines]
     everything = np.concatenate([band.ravel() for band in bands])
@@ -222,10 +234,11 @@ def sparkline(lines: Sequence[ArrayLike], alt: str) -> Markup:
     parts = [f'<path class="zero" d="M0 {high * scale + 2:.1f}H{width}"/>']
     for i, band in enumerate(bands, 1):
         x = np.linspace(0, width, band.shape[1])
-        y = np.nan_to_num((high - band) * scale + 2)
-        points = [f"{a:.1f} {b:.1f}" for a, b in zip(x, y[1], strict=True)]
-        points += [f"{a:.1f} {b:.1f}" for a, b in zip(x[::-1], y[0, ::-1], strict=True)]
-        parts.append(f'<path class="s{i}" d="M{"L".join(points)}Z"/>')
+        y = (high - band) * scale + 2
+        known = np.flatnonzero(np.isfinite(y[0]))
+        runs = np.split(known, np.flatnonzero(np.diff(known) > 1) + 1)
+        outlines = [_outline(x[run], y[:, run]) for run in runs if len(run)]
+        parts.append(f'<path class="s{i}" d="{"".join(outlines)}"/>')
     head = Markup(
         '<svg class="spark" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" '
         'aria-label="{}">'
@@ -233,8 +246,19 @@ def sparkline(lines: Sequence[ArrayLike], alt: str) -> Markup:
     return head + Markup("".join(parts)) + Markup("</svg>")
 
 
+def _outline(x: Array, y: Array) -> str:
+    """Return the path around a band: along its upper edge, and back along the lower."""
+    points = [f"{a:.1f} {b:.1f}" for a, b in zip(x, y[1], strict=True)]
+    points += [f"{a:.1f} {b:.1f}" for a, b in zip(x[::-1], y[0, ::-1], strict=True)]
+    return f"M{'L'.join(points)}Z"
+
+
 def _band(line: ArrayLike) -> Array:
-    """Return the least and the greatest value of up to 240 stretches, (2, n)."""
-    y = np.nan_to_num(np.asarray(line, float)).ravel()
+    """Return the least and the greatest value of up to 240 stretches, (2, n).
+
+    NaN where a stretch has no finite value.
+    """
+    y = np.asarray(line, float).ravel()
+    y = np.where(np.isfinite(y), y, np.nan)
     starts = np.unique(np.linspace(0, len(y), 240, endpoint=False).astype(int))
-    return np.stack([np.minimum.reduceat(y, starts), np.maximum.reduceat(y, starts)])
+    return np.stack([np.fmin.reduceat(y, starts), np.fmax.reduceat(y, starts)])

@@ -21,6 +21,8 @@ from somf.report.words import parameter
 Array = NDArray[Any]
 
 N_PAIRS = 30  # atoms that are shown side by side
+# Parameters that tell what is minimized: only with the same are objectives comparable.
+PROBLEM = {"alpha", "code_l1_ratio", "dict_l1_ratio", "positive_code", "positive_dict"}
 
 
 def compare(runs: Sequence[Facts], atoms: Sequence[Atoms | None] = ()) -> Page:
@@ -69,8 +71,9 @@ def compare(runs: Sequence[Facts], atoms: Sequence[Atoms | None] = ()) -> Page:
         advice=[(run.name, advise(run)) for run in runs],
         differences=different_parameters(runs),
         charts=_charts(runs),
+        comparable=all(known) and PROBLEM.isdisjoint(different_parameters(runs)),
         agreement=[
-            (run.name, None if match is None else np.abs(match[1]))
+            (run.name, None if match is None else np.abs(match[1][match[0] >= 0]))
             for run, match in zip(runs[1:], matches[1:], strict=True)
         ],
         pairs=_pairs(first, drawers, matches),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from somf.inputs import check_samples
+from somf.inputs import check_samples, requirements
 from somf.sources.base import ArraySource
 
 Array = NDArray[Any]
@@ -36,9 +36,10 @@ class CodedSamples:
 
     n_samples: int
     objective: float
-    errors: Array  # (n_samples,), each like `Example.error`
+    errors: Array  # (n_samples,), each like `Example.error`; 0 for one of zeros
+    explained: float | None  # part of the sum of squares; None if that is zero
     share: Array  # (n_components,), part of the samples that uses each atom
-    examples: tuple[Example, ...]  # the best first
+    examples: tuple[Example, ...]  # the best first, none of zeros
 
 
 @dataclass(frozen=True)
@@ -123,20 +124,26 @@ def code_samples(model: Any, X: Any) -> CodedSamples:
     source = check_samples(model, X)  # features are in the order of `components_`
     n_samples = source.shape[0]
     rows = np.unique(np.linspace(0, n_samples - 1, N_CODED).astype(np.intp))
-    samples = source.read(rows).astype(model.components_.dtype, copy=False)
+    samples = source.read(rows)
+    requirements(model).check(samples, rows)
+    samples = samples.astype(model.components_.dtype, copy=False)
     known = ArraySource(samples)
     codes = model.transform(known)
     reconstructions = model.inverse_transform(codes)
     residual = np.nan_to_num(samples - reconstructions, copy=False)
     energy = np.nansum(np.square(samples, dtype=np.float64), axis=1)
     errors = np.square(residual, dtype=np.float64).sum(axis=1)
+    explained = 1 - errors.sum() / energy.sum() if energy.any() else None
     errors /= np.where(energy > 0, energy, 1)
     best_first = np.argsort(errors, kind="stable")
-    chosen = np.unique(np.linspace(0, len(rows) - 1, N_EXAMPLES).astype(np.intp))
+    best_first = best_first[energy[best_first] > 0]
+    n_examples = min(N_EXAMPLES, len(best_first))
+    chosen = np.linspace(0, len(best_first) - 1, n_examples).astype(np.intp)
     return CodedSamples(
         n_samples=len(rows),
         objective=-float(model.score(known)),
         errors=errors,
+        explained=explained,
         share=(codes != 0).mean(axis=0),
         examples=tuple(
             Example(

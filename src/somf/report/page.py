@@ -15,8 +15,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from somf.report.advice import advise
-from somf.report.atoms import Atoms, HeatMaps
+from somf.report.advice import advise, fall_at_end
+from somf.report.atoms import Atoms, HeatMaps, PatchGrid
 from somf.report.charts import Curve, area_chart, bar_chart, line_chart, smooth
 from somf.report.facts import Facts
 from somf.report.words import duration, number, parameter
@@ -60,6 +60,7 @@ def make_report(
     `atoms` shows the atoms, by default as heat maps; `brief` leaves them out.
     """
     drawer: Atoms = HeatMaps(facts.components) if atoms is None else atoms
+    _check_atoms(drawer, facts)
     return render(
         "report.html",
         title=facts.name,
@@ -68,6 +69,7 @@ def make_report(
         written=datetime.now().astimezone(),
         headline=headline(facts),
         advice=advise(facts),
+        judged=fall_at_end(facts.trace) is not None,
         run=what_was_run(facts),
         changed=changed_parameters(facts),
         parameters={n: parameter(v) for n, v in facts.parameters.items()},
@@ -79,6 +81,18 @@ def make_report(
         sample_caption=drawer.sample_caption,
         examples=examples(facts, drawer),
     )
+
+
+def _check_atoms(drawer: Atoms, facts: Facts) -> None:
+    if not isinstance(drawer, HeatMaps | PatchGrid):
+        return
+    given, wanted = drawer.components.shape, facts.components.shape
+    if given != wanted:
+        raise ValueError(
+            f"atoms={type(drawer).__name__} shows atoms of shape {given}, "
+            f"(n_components, n_features), but those of the model have shape {wanted}; "
+            "make it from the components_ of this model."
+        )
 
 
 def render(template: str, **values: Any) -> Page:
@@ -116,8 +130,8 @@ def headline(facts: Facts) -> dict[str, str]:
     }
     if np.isfinite(trace["epoch"][-1]):
         found["epochs"] = f"{trace['epoch'][-1]:.3g}"
-    if facts.coded is not None:
-        found["of the signal explained"] = f"{1 - facts.coded.errors.mean():.1%}"
+    if facts.coded is not None and facts.coded.explained is not None:
+        found["of the signal explained"] = f"{facts.coded.explained:.1%}"
     return found
 
 

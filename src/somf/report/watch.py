@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,7 +20,8 @@ PATIENCE = 2 * REFRESH  # seconds in which a browser that looks asks again
 class Watch:
     """Serves report.html and trace.csv of a folder on a free port of loopback.
 
-    At the end it waits for a browser that looks on, until that has the last page.
+    What was in the folder before is not served. At the end it waits for a browser that
+    looks on, until that has the last page; Ctrl-C ends the wait.
 
     Examples
     --------
@@ -31,6 +33,7 @@ class Watch:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
+        self._earlier = {name: _stamp(self.folder / name) for name in TYPES}
         self._asked = threading.Event()
         self._last = -float("inf")
         watch = self
@@ -61,7 +64,8 @@ class Watch:
     ) -> None:
         self._asked.clear()
         if time.monotonic() - self._last < PATIENCE and kind is None:
-            self._asked.wait(PATIENCE)
+            with suppress(KeyboardInterrupt):
+                self._asked.wait(PATIENCE)
         self._server.shutdown()
         self._server.server_close()
 
@@ -70,7 +74,7 @@ class Watch:
         if name not in TYPES:
             return None
         path = self.folder / name
-        if path.exists():
+        if _stamp(path) not in (None, self._earlier[name]):
             return path.read_bytes()
         if name != "report.html":
             return None
@@ -80,6 +84,15 @@ class Watch:
         """Remember that somebody looks on."""
         self._last = time.monotonic()
         self._asked.set()
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from the one that replaces it; None if there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 class _Handler(BaseHTTPRequestHandler):
