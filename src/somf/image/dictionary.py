@@ -31,7 +31,7 @@ from somf.image.training import AlphaRule
 from somf.parameters import check_choice, check_number
 from somf.progress import PATIENCE, CountProgress
 from somf.sampling import as_generator
-from somf.solver.storage import _plain
+from somf.solver.storage import plain
 from somf.sources.base import SampleSource
 from somf.sources.stacked import StackedSource
 from somf.threads import Team, resolve_n_threads
@@ -523,7 +523,7 @@ class PatchDictionary(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         # What the atoms were learned with, whatever was set since.
         parameters = {**self.get_params(deep=False), **vars(self._form)}
-        parameters = {name: _plain(value) for name, value in parameters.items()}
+        parameters = {name: plain(value) for name, value in parameters.items()}
         parameters["bands"] = plain_bands(self._form.bands)
         kept = {"parameters": parameters, "n_bands": self.n_bands_}
         self.model_._write(path, patch_dictionary=kept)

@@ -40,7 +40,7 @@ def write_model(
                 tensors[f"{group}.{name}"] = np.asarray(value)
                 values[name] = None
             else:
-                values[name] = _plain(value)
+                values[name] = plain(value)
     write_file(path, tensors, {**groups, "state": state.metadata()})
 
 
@@ -76,7 +76,7 @@ def _model(tensors: dict[str, NDArray[Any]], metadata: dict[str, Any]) -> Model:
     )
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """What JSON can say of a value; a generator's state is kept elsewhere."""
     if isinstance(value, np.ndarray):
         return value.tolist()
