@@ -117,6 +117,14 @@ def test_spectra_of_patches_with_missing_values():
     assert heights == {2.0}
 
 
+def test_pixels_with_missing_bands_are_black():
+    sample = np.ones((2, 2, 3))
+    sample[0, 0, 1] = np.nan
+    image, _ = images_of(PatchGrid(np.ones((1, 2, 2, 3))).sample(sample, np.ones(12)))
+    assert image[0, 0].tolist() == [0, 0, 0]
+    assert image[1, 1].tolist() == [1, 1, 1]
+
+
 @pytest.mark.parametrize("bands", [(0, 1), (0, 1, 10), (-1, 0, 1)])
 def test_bad_bands(bands):
     with pytest.raises(ValueError, match=r"bands=.* from 0 to 9"):

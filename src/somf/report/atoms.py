@@ -187,7 +187,8 @@ class PatchGrid:
             ..., :3
         ]
         shown = np.clip(0.5 + 0.5 * colours / limit, 0, 1)
-        return image_tag(np.nan_to_num(shown), alt)
+        shown[np.isnan(shown).any(axis=2)] = 0  # black: it is not known
+        return image_tag(shown, alt)
 
     def _spectra(self, patches: Sequence[Array]) -> Markup:
         if self.atoms.shape[3] <= 3:
