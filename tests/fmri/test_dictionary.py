@@ -486,9 +486,17 @@ def test_wrong_images(quick):
         clone(quick).fit(np.ones((10, 20)))
 
 
-def test_images_without_signal(brains, quick):
+def test_images_without_signal(brains):
     image = nibabel.Nifti1Image(
         np.ones((*brains.mask_img.shape, 8), np.float32), brains.mask_img.affine
     )
     with pytest.raises(ValueError, match=r"zero in all of 8 volumes"):
-        clone(quick).set_params(standardize=None).fit(image)
+        make(brains, 4, standardize=None).fit(image)
+
+
+def test_no_sample_is_read_if_nothing_needs_it(brains, quick, monkeypatch):
+    monkeypatch.delattr("somf.fmri.dictionary.draw_volumes")
+    again = clone(quick).fit(brains.images[:2])
+    assert again.components_.shape == quick.components_.shape
+    with pytest.raises(NameError):
+        clone(quick).set_params(alpha="auto").fit(brains.images[:2])

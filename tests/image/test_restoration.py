@@ -391,6 +391,8 @@ def test_long_work_tells_how_far_it_is(monkeypatch, capsys):
     image = make_image()
     model = small(progress=True).fit(image)
     assert "warm-up: 4 of 4 batches (100 %)" in capsys.readouterr().err
+    model.transform(image, step=7)
+    assert "transform: 6 of 6 rows (100 %)" in capsys.readouterr().err
     model.denoise(image, 0.1)
     assert "denoise: 40 of 40 rows (100 %)" in capsys.readouterr().err
     model.set_params(progress=False).denoise(image, 0.1)

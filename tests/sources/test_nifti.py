@@ -129,12 +129,12 @@ def test_a_surface_of_another_shape_is_another_image(tmp_path):
     image, moved = surface_of(X), surface_of(X)
     for part in moved.mesh.parts.values():
         part.coordinates[:, 0] *= 3
-    keys, signals = [], []
+    keys = []
     for one in (image, moved):
         masker = SurfaceMasker(smoothing_fwhm=2, standardize=None).fit(one)
         source = NiftiSource(one, masker, cache=tmp_path)
         keys.append(source.feature_key)
-        signals.append(read_all(source))
+        read_all(source)
     assert keys[0] != keys[1]
     assert len(list(tmp_path.glob("*.npy"))) == 2
 

@@ -255,7 +255,8 @@ class BrainDictionary(DictLearning):
             return SOMF.resume(self.checkpoint, source)
         rng = as_generator(self.random_state)
         model = self._new_model(random_state=int(rng.integers(2**31)))
-        sample = draw_volumes(source, rng)
+        if self._start == "ica" or self.alpha == "auto":
+            sample = draw_volumes(source, rng)
         if self._start == "image":
             model.dict_init = mask_maps(masker, self.dict_init)
         elif self._start == "ica":

@@ -292,7 +292,7 @@ class PatchDictionary(TransformerMixin, BaseEstimator):
                 for numbers in blocks(source):
                     found = coder.codes(source.read(numbers), self.alpha_)
                     codes[i, numbers] = found
-                progress(row, image.shape[0])
+                progress(i + 1, len(rows))
         return codes
 
     def denoise(
