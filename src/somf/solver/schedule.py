@@ -89,7 +89,7 @@ def auto_batch_size(
     """
     usual = 200
     if sparse_codes:
-        usual = max(200, int(12 * n_components / (1 + 25 * n_components / n_features)))
+        usual = max(200, int(12 * n_components / (1 + 12 * n_components / n_features)))
     most = n_samples * min(n_epochs, LEAST_STEPS // 2) // LEAST_STEPS
     return max(1, min(usual, n_samples, max(n_components, most)))
 
