@@ -164,6 +164,44 @@ class SampleOrder:
         return self.next_batch == 0
 
 
+class StratifiedOrder(SampleOrder):
+    """Mini-batches that take the same share of the samples of every part of the data.
+
+    Each part has an order of its own, with as many batches as all others; the samples
+    of a part follow those of the part before it.
+    """
+
+    def __init__(self, parts: list[SampleOrder]) -> None:
+        n_samples = sum(part.n_samples for part in parts)
+        super().__init__(n_samples, 1, parts[0].shuffle)
+        self.n_batches = max(part.n_batches for part in parts)
+        for part in parts:
+            part.n_batches = self.n_batches
+        self.parts = parts
+
+    def continue_from(self, other: SampleOrder) -> None:
+        """Go on in the epoch that `other` is in; parts count from the next one."""
+        self.order, self.cuts = other.order, other.cuts
+        self.n_batches, self.next_batch = other.n_batches, other.next_batch
+        for part in self.parts:
+            part.n_batches = self.n_batches
+
+    def _begin_epoch(self, rng: np.random.Generator) -> None:
+        starts = np.cumsum([0, *(part.n_samples for part in self.parts)])
+        for part in self.parts:
+            part._begin_epoch(rng)
+        batches = [
+            [
+                start + part.order[part.cuts[b] : part.cuts[b + 1]]
+                for start, part in zip(starts[:-1], self.parts, strict=True)
+            ]
+            for b in range(self.n_batches)
+        ]
+        self.order = np.concatenate([x for batch in batches for x in batch])
+        sizes = [sum(len(x) for x in batch) for batch in batches]
+        self.cuts = np.cumsum([0, *sizes])
+
+
 @dataclass(frozen=True)
 class Draw:
     """What one iteration looks at; `after` is the sampler as it then stands."""

@@ -2,7 +2,8 @@
 
 Each rule returns the observed part of the new B, (k, q), for the dictionary pass, and a
 function that completes the update of the state. `full` and `deferred` do the same
-operations on the same tiles and give the same bits.
+operations on the same tiles and give the same bits. `total` is the number of samples
+that means are over: those of the batch, and of other batches of the same iteration.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from numpy.typing import NDArray
 
 from somf.kernels.aggregation import GROUP, add_outer, sort_by_atom
 from somf.kernels.gather import gather_mixed, mix_features
-from somf.solver.observation import Observation
+from somf.sampling import Mask
+from somf.solver.observation import Observation, View
 from somf.solver.products import TILE, read_tile
 from somf.solver.state import State
 from somf.threads import Team
 
 Array = NDArray[Any]
 Finish = Callable[[], None]
-Rule = Callable[[State, Observation, Array, float], tuple[Array, Finish]]
+Rule = Callable[[State, Observation, Array, float, int], tuple[Array, Finish]]
 
 # Density below which sparse sums beat a dense product: by 1.3 to 1.7 at 20 %.
 SPARSE = 0.25
@@ -68,47 +70,47 @@ class ByAtom:
 
 @dataclass
 class WeightedCodes:
-    """Codes times weight / batch size: what the batch adds to B is Xᵀ of this."""
+    """Codes times weight / total: what the batch adds to B is Xᵀ of this."""
 
     dense: Array
     by_atom: ByAtom | None  # None where the dense product is less work
 
     @classmethod
-    def of(cls, codes: Array, weight: float) -> WeightedCodes:
+    def of(cls, codes: Array, weight: float, total: int) -> WeightedCodes:
         """Scale the codes, and keep them by atom if that is less work."""
-        dense = codes * codes.dtype.type(weight / len(codes))
+        dense = codes * codes.dtype.type(weight / total)
         sparse = np.count_nonzero(dense) < SPARSE * dense.size
         return cls(dense, ByAtom.of(dense) if sparse else None)
 
 
 def everywhere(
-    state: State, seen: Observation, codes: Array, weight: float
+    state: State, seen: Observation, codes: Array, weight: float, total: int
 ) -> tuple[Array, Finish]:
     """Update all of B with all threads, and return all of it."""
-    return _update_all(state, seen, WeightedCodes.of(codes, weight), weight)
+    return _update_all(state, seen, WeightedCodes.of(codes, weight, total), weight)
 
 
 def full(
-    state: State, seen: Observation, codes: Array, weight: float
+    state: State, seen: Observation, codes: Array, weight: float, total: int
 ) -> tuple[Array, Finish]:
     """Update all of B with all threads."""
     if seen.mask.observes_all:
-        return everywhere(state, seen, codes, weight)
+        return everywhere(state, seen, codes, weight, total)
     # This product is made twice, here and in the tiles, so that the asynchronous rule
     # can start the pass before the tiles: the same bits.
-    new = WeightedCodes.of(codes, weight)
+    new = WeightedCodes.of(codes, weight, total)
     B = _observed(state.B, seen, new, weight)
     _, finish = _update_all(state, seen, new, weight)
     return B, finish
 
 
 def deferred(
-    state: State, seen: Observation, codes: Array, weight: float
+    state: State, seen: Observation, codes: Array, weight: float, total: int
 ) -> tuple[Array, Finish]:
     """Update B on the other threads during the dictionary pass."""
     if seen.mask.observes_all:  # the pass needs all of B: nothing can wait
-        return everywhere(state, seen, codes, weight)
-    new = WeightedCodes.of(codes, weight)
+        return everywhere(state, seen, codes, weight, total)
+    new = WeightedCodes.of(codes, weight, total)
     B = _observed(state.B, seen, new, weight)
     work = _tile_worker(state.B, seen, new, weight)
     seen.team.start(work)
@@ -116,7 +118,7 @@ def deferred(
 
 
 def masked(
-    state: State, seen: Observation, codes: Array, weight: float
+    state: State, seen: Observation, codes: Array, weight: float, total: int
 ) -> tuple[Array, Finish]:
     """Update the observed features only: O(n_observed).
 
@@ -124,12 +126,22 @@ def masked(
     iterations since its last visit would have given, 1 − Π(1 − w_s). So B and C forget
     at the same pace, and a feature seen for the first time starts from its batch alone.
     """
+    keep = visit(state, seen.mask)
+    added = observed_sums(seen, codes, total)
+    return mix(mix_features, state.B, seen, added, keep, 1 - keep), seen.team.finish
+
+
+def visit(state: State, mask: Mask) -> Array:
+    """Note a visit of the observed features; return what is left of their B."""
     assert state.feature_clock is not None
-    features = seen.mask.features
-    keep = np.exp(state.clock - state.feature_clock[features]).astype(state.B.dtype)
-    state.feature_clock[features] = state.clock
-    new = WeightedCodes.of(codes, 1.0)
-    return _mixed(mix_features, state.B, seen, new, keep, 1 - keep), seen.team.finish
+    keep = np.exp(state.clock - state.feature_clock[mask.features])
+    state.feature_clock[mask.features] = state.clock
+    return keep.astype(state.B.dtype)
+
+
+def observed_sums(seen: Observation, codes: Array, total: int) -> Array:
+    """mean(x aᵀ) on the observed features, (k, q)."""
+    return _added(seen, WeightedCodes.of(codes, 1.0, total))
 
 
 AGGREGATIONS: dict[str, Rule] = {"full": full, "async": deferred, "masked": masked}
@@ -139,26 +151,25 @@ def _observed(B: Array, seen: Observation, new: WeightedCodes, weight: float) ->
     """(1 − w)·B + w·mean(x aᵀ) on the observed features; the state is left alone."""
     n_observed = len(seen.mask.features)
     keep = np.full(n_observed, 1 - weight, B.dtype)
-    return _mixed(gather_mixed, B, seen, new, keep, np.ones_like(keep))
+    return mix(gather_mixed, B, seen, _added(seen, new), keep, np.ones_like(keep))
 
 
-def _mixed(
+def mix(
     kernel: Callable[..., Any],
     B: Array,
-    seen: Observation,
-    new: WeightedCodes,
+    view: View,
+    added: Array,
     keep: Array,
     gain: Array,
 ) -> Array:
-    """keep·B + gain·AᵀX on the observed features; some kernels overwrite B too."""
-    added = _added(seen, new)
-    features = seen.mask.features
-    out = seen.workspace.array("B", added.shape, B.dtype)
+    """keep·B + gain·added on the observed features; some kernels overwrite B too."""
+    features = view.mask.features
+    out = view.workspace.array("B", added.shape, B.dtype)
 
-    def mix(start: int, stop: int) -> None:
+    def part(start: int, stop: int) -> None:
         kernel(B, features, keep, gain, added, out, start, stop)
 
-    seen.team.share(mix, len(B))
+    view.team.share(part, len(B))
     return out
 
 

@@ -17,7 +17,7 @@ from somf.solver.aggregation import AGGREGATIONS, Finish, everywhere
 from somf.solver.averages import Averages
 from somf.solver.coding import ESTIMATORS, NEEDS_GRAM, REMEMBERS_SAMPLES
 from somf.solver.dictionary import DictionaryPass
-from somf.solver.observation import Observation
+from somf.solver.observation import Observation, View
 from somf.solver.products import gram
 from somf.solver.schedule import Schedule, looseness
 from somf.solver.state import State
@@ -59,10 +59,15 @@ class Coded:
 class Aggregated:
     """What the dictionary pass needs: all, or the observed part, of D and B."""
 
-    seen: Observation
+    view: View
     D: Array
     B: Array
     finish: Finish  # completes the update of B in the state
+
+
+def second_moment(codes: Array, weight: float, total: int) -> Array:
+    """weight·Σ a aᵀ / total, over the codes of a batch."""
+    return np.asarray(codes.T @ (codes * (codes.dtype.type(weight) / total)))
 
 
 class Factorization:
@@ -112,13 +117,17 @@ class Factorization:
         if settings.code_estimator not in REMEMBERS_SAMPLES:
             state.averages = None
         elif state.averages is None:
-            state.averages = Averages(
-                0 if order is None else order.n_samples,
-                len(state.C),
-                state.D.dtype,
-                with_gram=settings.code_estimator == "averaged",
-                folder=settings.averages_folder,
-            )
+            self._remember(0 if order is None else order.n_samples)
+
+    def _remember(self, n_samples: int) -> None:
+        """Make room for what is remembered of samples."""
+        self.state.averages = Averages(
+            n_samples,
+            len(self.state.C),
+            self.state.D.dtype,
+            with_gram=self.settings.code_estimator == "averaged",
+            folder=self.settings.averages_folder,
+        )
 
     def step(self, batch: Batch | ObservedBatch, mask: Mask) -> Coded:
         """Absorb one mini-batch, of which only what `mask` shows drives the codes."""
@@ -189,16 +198,19 @@ class Factorization:
         """Mix the batch into C and B."""
         state, codes = self.state, surrogate.codes
         with self.stopwatch.phase("aggregate"):
-            state.clock += math.log1p(-min(weight, 1 - 1e-12))
-            w = state.C.dtype.type(weight)
-            state.C *= 1 - w
-            state.C += codes.T @ (codes * (w / len(codes)))
+            self.forget(weight)
+            state.C += second_moment(codes, weight, len(codes))
             seen = surrogate.seen
             whole = self.settings.dict_update == "all"
             rule = everywhere if whole else AGGREGATIONS[self.settings.aggregation]
-            B, finish = rule(state, seen, codes, weight)
+            B, finish = rule(state, seen, codes, weight, len(codes))
             D = state.D if whole else seen.D
             self._aggregated = Aggregated(seen, D, B, finish)
+
+    def forget(self, weight: float) -> None:
+        """Let C, and the clock by which B is kept, make room for a new batch."""
+        self.state.clock += math.log1p(-min(weight, 1 - 1e-12))
+        self.state.C *= 1 - self.state.C.dtype.type(weight)
 
     def minimize(self) -> None:
         """Update all or a part of the dictionary, and the Gram matrix with it."""
@@ -207,7 +219,7 @@ class Factorization:
         with self.stopwatch.phase("dictionary"):
             before = None
             if state.G is not None and now.D is not state.D:
-                before = now.seen.gram
+                before = now.view.gram
             self._update_atoms(now)
             if state.G is not None:
                 after = gram(now.D, self.team)
@@ -223,7 +235,7 @@ class Factorization:
         state = self.state
 
         def write(atoms: NDArray[np.intp], start: int, stop: int) -> None:
-            now.seen.scatter(state.D, now.D, atoms, start, stop)
+            now.view.scatter(state.D, now.D, atoms, start, stop)
 
         for left in reversed(range(self.settings.n_dict_passes)):
             order = state.rng.permutation(len(state.C))
@@ -242,15 +254,26 @@ class Factorization:
 
     def _replace_idle_atoms(self, coded: Coded) -> None:
         """Give atoms that no sample uses any more a new start from a sample."""
+        dead = self.idle_atoms(coded.codes.any(axis=0))
+        if len(dead):
+            batch = coded.seen.batch
+            self.replace_atoms(dead, batch.copy_rows(self.choose(dead, len(batch))))
+
+    def idle_atoms(self, used: NDArray[np.bool_]) -> NDArray[np.intp]:
+        """Note which atoms a batch used; return those that are due for a new start."""
+        idle = self.state.idle
+        idle[:] = np.where(used, 0, idle + 1)
+        return np.flatnonzero(idle >= self.settings.idle_limit)
+
+    def choose(self, dead: NDArray[np.intp], n_samples: int) -> NDArray[np.intp]:
+        """Choose a sample of a batch for each of these atoms."""
+        more = len(dead) > n_samples
+        return np.asarray(self.state.rng.choice(n_samples, len(dead), more))
+
+    def replace_atoms(self, dead: NDArray[np.intp], samples: Array) -> Array:
+        """Let samples, scaled into the ball, be the atoms `dead`; returns them."""
         state = self.state
-        used = coded.codes.any(axis=0)
-        state.idle[:] = np.where(used, 0, state.idle + 1)
-        dead = np.flatnonzero(state.idle >= self.settings.idle_limit)
-        if len(dead) == 0:
-            return
-        batch = coded.seen.batch
-        chosen = state.rng.choice(len(batch), len(dead), len(dead) > len(batch))
-        atoms = self.problem.constraint.rescale(batch.copy_rows(chosen))
+        atoms = self.problem.constraint.rescale(samples)
         state.D[dead] = atoms
         state.norms[dead] = self.problem.constraint.norms(atoms)
         state.B[dead] = 0
@@ -264,3 +287,4 @@ class Factorization:
             rows = atoms @ state.D.T
             state.G[dead, :] = rows
             state.G[:, dead] = rows.T
+        return atoms

@@ -19,10 +19,48 @@ from somf.threads import Team
 Array = NDArray[Any]
 
 
-class Observation:
-    """The observed features of a batch and of the dictionary, given as (k, p).
+class View:
+    """The observed features of the dictionary, given as (k, p).
 
     D    (k, q)   observed part of the dictionary; all of it, not a copy, if q = p
+    """
+
+    def __init__(self, mask: Mask, D: Array, team: Team, workspace: Workspace) -> None:
+        self.mask = mask
+        self.team = team
+        self.workspace = workspace
+        self.D = self.gather("D", D)
+
+    def gather(self, name: str, A: Array) -> Array:
+        """Return the observed features of `A` (k, p) in the buffer `name`."""
+        if self.mask.observes_all:
+            return A
+        rows, features = np.arange(len(A)), self.mask.features
+        out = self.workspace.array(name, (len(A), len(features)), A.dtype)
+
+        def gather(start: int, stop: int) -> None:
+            gather_features(A, rows, features, out, start, stop)
+
+        self.team.share(gather, len(A))
+        return out
+
+    def scatter(
+        self, A: Array, values: Array, rows: NDArray[np.intp], start: int, stop: int
+    ) -> None:
+        """Write rows of `values` (k, q) to the observed features start..stop of A."""
+        if values is not A:  # else nothing is hidden and `gather` made no copy
+            features = self.mask.features
+            scatter_features(A, rows, features[start:stop], values[:, start:stop])
+
+    @cached_property
+    def gram(self) -> Array:
+        """Dᵀ Pᵀ P D before the dictionary pass (ask before it)."""
+        return gram(self.D, self.team)
+
+
+class Observation(View):
+    """The observed features of a batch and of the dictionary.
+
     X    (n, q)   observed part of the batch; absent if q = p
 
     Products are computed when first asked for and shared by the steps that need them.
@@ -38,29 +76,13 @@ class Observation:
         team: Team,
         workspace: Workspace,
     ) -> None:
+        super().__init__(mask, D, team, workspace)
         self.batch = batch
-        self.mask = mask
-        self.team = team
-        self.workspace = workspace
-        self.D = self.gather("D", D)
         if isinstance(batch, ObservedBatch):
             self.X = batch.X
             self._energy = np.einsum("ij,ij->i", self.X, self.X, dtype=np.float64)
         elif not mask.observes_all:
             self._gather_samples(batch)
-
-    def gather(self, name: str, A: Array) -> Array:
-        """Return the observed features of `A` (k, p) in the buffer `name`."""
-        if self.mask.observes_all:
-            return A
-        rows, features = np.arange(len(A)), self.mask.features
-        out = self.workspace.array(name, (len(A), len(features)), A.dtype)
-
-        def gather(start: int, stop: int) -> None:
-            gather_features(A, rows, features, out, start, stop)
-
-        self.team.share(gather, len(A))
-        return out
 
     def _gather_samples(self, batch: Batch) -> None:
         features = self.mask.features
@@ -72,19 +94,6 @@ class Observation:
 
         self.team.share(gather, len(batch))
         self.X, self._energy = X, energy
-
-    def scatter(
-        self, A: Array, values: Array, rows: NDArray[np.intp], start: int, stop: int
-    ) -> None:
-        """Write rows of `values` (k, q) to the observed features start..stop of A."""
-        if values is not A:  # else nothing is hidden and `gather` made no copy
-            features = self.mask.features
-            scatter_features(A, rows, features[start:stop], values[:, start:stop])
-
-    @cached_property
-    def gram(self) -> Array:
-        """Dᵀ Pᵀ P D before the dictionary pass (ask before it)."""
-        return gram(self.D, self.team)
 
     @property
     def whole(self) -> Batch:

@@ -170,24 +170,29 @@ class Run:
             yield draw
 
     def __iter__(self) -> Iterator[Report]:
-        reader, progress = self.reader, self.progress
+        reader = self.reader
         start = time.perf_counter()
         for draw, batch in read_ahead(reader.read, self._draws(), reader.depth):
             elapsed = time.perf_counter() - start
             drawing = min(elapsed, self._mask_seconds)
             waited = {"mask": drawing, "read": elapsed - drawing}
             objective = record_step(self.solver, batch, draw.mask, self.trace, waited)
-            self.solver.state.sampler = draw.after
-            progress.n_done += 1
-            self.trace.amend(epoch=progress.n_done / self.n_batches)
-            if draw.ends_epoch:
-                self._end_epoch()
-            if progress.n_done == self.n_planned and not self.stop_reason:
-                self.stop(f"n_epochs={self.rule.n_epochs} epochs are done")
-            yield Report(progress.n_done, self.n_planned, objective, draw.ends_epoch)
+            yield self._note(draw, objective)
             if self.stop_reason:
                 return
             start = time.perf_counter()
+
+    def _note(self, draw: Draw, objective: float) -> Report:
+        """Note that the iteration of a draw is done."""
+        progress = self.progress
+        self.solver.state.sampler = draw.after
+        progress.n_done += 1
+        self.trace.amend(epoch=progress.n_done / self.n_batches)
+        if draw.ends_epoch:
+            self._end_epoch()
+        if progress.n_done == self.n_planned and not self.stop_reason:
+            self.stop(f"n_epochs={self.rule.n_epochs} epochs are done")
+        return Report(progress.n_done, self.n_planned, objective, draw.ends_epoch)
 
     def _end_epoch(self) -> None:
         progress = self.progress
