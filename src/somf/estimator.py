@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -44,6 +46,7 @@ from somf.sources.base import Batch, Source, fingerprint, read_batch
 from somf.threads import Team, resolve_n_threads
 
 if TYPE_CHECKING:
+    from somf.distributed.cluster import Cluster
     from somf.report import Atoms, Page
 
 Array = NDArray[Any]
@@ -159,8 +162,15 @@ class SOMF(
     averages_folder : str or path, default=None
         Folder for the memory of "averaged" and "gram"; None keeps it in memory, or in
         the system's temporary folder if it is larger than half of the free memory.
+    local_steps : int, default=1
+        Batches that the workers of a Dask cluster code between two exchanges. More of
+        them save network and updates of the dictionary, which then lags behind.
+    max_staleness : int, default=4
+        Exchanges that the workers of a Dask cluster make without one of them that is
+        slow; then they wait for it. With 0 they always do, and a fixed `random_state`
+        gives the same bits whatever the pace of the workers.
     n_threads : int, default=None
-        Threads; None takes all cores.
+        Threads; None takes all cores, or what Dask has given to a worker.
     progress : bool or "auto", default="auto"
         Whether `fit` shows a progress bar; "auto" does on a terminal, after 2 seconds.
     random_state : int, RandomState instance, Generator or None, default=None
@@ -233,6 +243,8 @@ class SOMF(
         checkpoint_minutes: float = 10.0,
         checkpoint_steps: int | None = None,
         averages_folder: str | os.PathLike[str] | None = None,
+        local_steps: int = 1,
+        max_staleness: int = 4,
         n_threads: int | None = None,
         progress: bool | str = "auto",
         random_state: Any = None,
@@ -267,6 +279,8 @@ class SOMF(
         self.checkpoint_minutes = checkpoint_minutes
         self.checkpoint_steps = checkpoint_steps
         self.averages_folder = averages_folder
+        self.local_steps = local_steps
+        self.max_staleness = max_staleness
         self.n_threads = n_threads
         self.progress = progress
         self.random_state = random_state
@@ -310,7 +324,9 @@ class SOMF(
     # -- training --------------------------------------------------------------------
 
     @with_callbacks  # type: ignore[untyped-decorator]
-    def fit(self, X: Any, y: Any = None, *, X_val: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, *, X_val: Any = None, client: Any = None
+    ) -> Self:
         """Learn the dictionary from samples, in shuffled epochs.
 
         Parameters
@@ -322,6 +338,10 @@ class SOMF(
         y : ignored
         X_val : like X, default=None
             Held-out samples that judge the run after each epoch.
+        client : dask.distributed.Client, "local" or False, default=None
+            Where to run: on the workers of a Dask cluster, on processes of this machine
+            that are started for it, or here. None takes the client that is active if X
+            is a Dask array or a list of sources. See the guide to several machines.
 
         Returns
         -------
@@ -334,8 +354,13 @@ class SOMF(
             held_out = self._held_out(X_val, source.feature_order)
             self._check_against(source)
             checkpoints = self._checkpoints(fresh=True)
-            with Team(resolve_n_threads(self.n_threads)) as team:
-                run = self._new_run(team, source, held_out)
+            with (
+                self._cluster(X, client) as cluster,
+                Team(resolve_n_threads(self.n_threads)) as team,
+            ):
+                if cluster is not None:
+                    source = cluster.share(X, source)
+                run = self._new_run(team, source, held_out, cluster)
                 self._follow(run, X, y, checkpoints)
         except Exception:
             if not self._has_begun(before):
@@ -345,7 +370,13 @@ class SOMF(
 
     @classmethod
     def resume(
-        cls, path: str | os.PathLike[str], X: Any, y: Any = None, *, X_val: Any = None
+        cls,
+        path: str | os.PathLike[str],
+        X: Any,
+        y: Any = None,
+        *,
+        X_val: Any = None,
+        client: Any = None,
     ) -> Self:
         """Continue a fit that was stopped, to the same bits as if it had not been.
 
@@ -356,6 +387,7 @@ class SOMF(
             checkpoint that is whole is used.
         X, X_val : as they were given to `fit`
         y : ignored
+        client : as for `fit`; workers may be others, and more or fewer of them
 
         Returns
         -------
@@ -368,12 +400,18 @@ class SOMF(
                 f"{os.fspath(path)} is a model, not a checkpoint of a fit: there is "
                 "nothing to resume. SOMF.load reads it; partial_fit goes on from it."
             )
-        model._resume(attributes, path, X, y, X_val)
+        model._resume(attributes, path, X, y, X_val, client)
         return model
 
     @with_callbacks  # type: ignore[untyped-decorator]
     def _resume(
-        self, attributes: dict[str, Any], path: Any, X: Any, y: Any, X_val: Any
+        self,
+        attributes: dict[str, Any],
+        path: Any,
+        X: Any,
+        y: Any,
+        X_val: Any,
+        client: Any,
     ) -> None:
         state, order = self.state_, self.state_.sampler.order
         source = check_samples(self, X, feature_order=state.feature_order)
@@ -397,8 +435,14 @@ class SOMF(
         folder = Path(path)
         self.checkpoint = folder if folder.is_dir() else folder.parent
         checkpoints = self._checkpoints(fresh=False)
-        with Team(resolve_n_threads(self.n_threads)) as team:
-            run = self._run(team, source, held_out, Progress(**attributes["run"]))
+        progress = Progress(**attributes["run"])
+        with (
+            self._cluster(X, client) as cluster,
+            Team(resolve_n_threads(self.n_threads)) as team,
+        ):
+            if cluster is not None:
+                source = cluster.share(X, source)
+            run = self._run(team, source, held_out, progress, cluster)
             self._follow(run, X, y, checkpoints)
 
     def _held_out(self, X_val: Any, feature_order: Any) -> Source | None:
@@ -406,32 +450,78 @@ class SOMF(
             return None
         return check_samples(self, X_val, feature_order=feature_order)
 
-    def _new_run(self, team: Team, source: Source, held_out: Source | None) -> Run:
+    def _cluster(self, X: Any, client: Any) -> Any:
+        """Return a context with the cluster to run on, or with None."""
+        if client is None and "distributed" not in sys.modules:
+            return nullcontext()  # nobody can have made a client
+        from somf.distributed.cluster import cluster_for
+
+        return cluster_for(X, client, resolve_n_threads(self.n_threads))
+
+    def _new_run(
+        self,
+        team: Team,
+        source: Source,
+        held_out: Source | None,
+        cluster: Cluster | None = None,
+    ) -> Run:
         """Start anew, and return the run over a source."""
         self._start(source)
-        order = sample_order(source, self._choices(source), bool(self.shuffle))
+        choices, shuffle = self._choices(source), bool(self.shuffle)
+        if cluster is None:
+            order = sample_order(source, choices, shuffle)
+        else:
+            order = cluster.sample_order(source, choices, shuffle)
         self.state_.sampler.order = order
-        return self._run(team, source, held_out, Progress())
+        return self._run(team, source, held_out, Progress(), cluster)
 
     def _run(
-        self, team: Team, source: Source, held_out: Source | None, progress: Progress
+        self,
+        team: Team,
+        source: Source,
+        held_out: Source | None,
+        progress: Progress,
+        cluster: Cluster | None,
     ) -> Run:
         """Return the run over a source from where the state stands."""
         order = self.state_.sampler.order
         assert order is not None, "fit draws it, and checkpoints keep it"
         choices = self._choices(source)
         tol = self.tol if self.reduction_schedule == "constant" else 0
-        return Run(
-            self._solver(team, idle_limit=min(20, max(3, order.n_batches))),
-            make_reader(source, choices, order, requirements(self)),
-            StopRule(self.n_epochs, tol, self.patience),
+        rule = StopRule(self.n_epochs, tol, self.patience)
+        validate = self._validation(team, held_out)
+        idle_limit = min(20, max(3, order.n_batches))
+        if cluster is None:
+            reader = make_reader(source, choices, order, requirements(self))
+            solver = self._solver(team, idle_limit)
+            return Run(solver, reader, rule, self._trace, validate, progress)
+        from somf.distributed.run import Coordinator, DistributedRun
+
+        return DistributedRun(
+            self._solver(team, idle_limit, Coordinator, choices.dict_update),
+            source,
+            cluster,
+            choices,
+            requirements(self),
+            rule,
             self._trace,
-            self._validation(team, held_out),
+            validate,
             progress,
+            n_threads=self.n_threads,
+            local_steps=self.local_steps,
+            max_staleness=self.max_staleness,
         )
 
     def _choices(self, source: Source) -> Choices:
-        return choose(self.get_params(deep=False), source, self.n_components_)
+        return choose(self._parameters(source), source, self.n_components_)
+
+    def _parameters(self, source: Source) -> dict[str, Any]:
+        """Return the parameters; several workers exchange what they observed."""
+        parameters: dict[str, Any] = self.get_params(deep=False)
+        several = getattr(source, "n_lanes", 1) > 1
+        if several and parameters["dict_update"] == "auto":
+            parameters["dict_update"] = "observed"
+        return parameters
 
     def _validation(
         self, team: Team, held_out: Source | None
@@ -474,7 +564,7 @@ class SOMF(
                 elif report.ends_epoch and not run.stop_reason:
                     callbacks.begin_epoch()
                 tell_observers(self, report)
-                if checkpoints is not None:
+                if checkpoints is not None and run.settled:
                     checkpoints.after_step(
                         self.n_steps_,
                         write,
@@ -548,7 +638,7 @@ class SOMF(
             k = len(init)
             if source.feature_order is not None:
                 init = init[:, source.feature_order]
-        choices = choose(self.get_params(deep=False), source, k)
+        choices = choose(self._parameters(source), source, k)
         wanted = requirements(self)
         k = choices.n_components
         atoms = initial_atoms(init, source, k, constraint, rng, wanted)
@@ -558,7 +648,13 @@ class SOMF(
         self._workspace = Workspace()
         self.__dict__.pop("stop_reason_", None)
 
-    def _solver(self, team: Team, idle_limit: int = 20) -> Factorization:
+    def _solver(
+        self,
+        team: Team,
+        idle_limit: int = 20,
+        kind: type[Factorization] = Factorization,
+        dict_update: str | None = None,
+    ) -> Any:
         masks = self.state_.sampler.masks
         block = masks.block
         if not isinstance(self.mask_block, str):
@@ -569,7 +665,8 @@ class SOMF(
         settings = Settings(
             code_estimator=self.code_estimator,
             aggregation=self.aggregation,
-            dict_update=updated_features(
+            dict_update=dict_update
+            or updated_features(
                 self.get_params(deep=False),
                 n_features=self.state_.D.shape[1],
                 n_components=self.n_components_,
@@ -588,9 +685,7 @@ class SOMF(
             idle_limit=idle_limit,
             averages_folder=self.averages_folder,
         )
-        return Factorization(
-            self._problem(), settings, self.state_, team, self._workspace
-        )
+        return kind(self._problem(), settings, self.state_, team, self._workspace)
 
     def _problem(self) -> Problem:
         return Problem(

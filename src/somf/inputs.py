@@ -51,13 +51,19 @@ def check_samples(
 def is_source(X: Any) -> bool:
     """Whether X is read by us, and not first turned into an array by scikit-learn."""
     if isinstance(X, list | tuple):
-        return len(X) > 0 and all(isinstance(x, str | os.PathLike) for x in X)
+        return len(X) > 0 and all(
+            isinstance(x, str | os.PathLike) or _is_own_source(x) for x in X
+        )
     if isinstance(X, np.memmap):
         return X.ndim == 2 and X.dtype.kind in "fiub"
     if isinstance(X, str | os.PathLike):
         return True
     if type(X).__module__.split(".")[0] in ("h5py", "zarr", "dask"):
         return type(X).__name__ in ("Array", "Dataset", "Group")
+    return _is_own_source(X)
+
+
+def _is_own_source(X: Any) -> bool:
     return isinstance(X, SampleSource) and not hasattr(X, "__array__")
 
 

@@ -21,6 +21,7 @@ _COUNTS = (
     "patience",
     "n_dict_passes",
     "code_max_iter",
+    "local_steps",
 )
 _RATIOS = (
     "code_l1_ratio",
@@ -47,6 +48,7 @@ def check_parameters(parameters: dict[str, Any]) -> None:
         check_number(name, parameters[name], 1, integer=True)
     for name in _RATIOS:
         check_number(name, parameters[name], 0, 1)
+    check_number("max_staleness", parameters["max_staleness"], 0, integer=True)
     for name in ("alpha", "tol", "code_tol", "checkpoint_minutes"):
         check_number(name, parameters[name], 0)
     for name, choices in _CHOICES.items():
@@ -64,6 +66,12 @@ def check_parameters(parameters: dict[str, Any]) -> None:
         check_number("reduction", parameters["reduction"], 1, hint=hint)
     if parameters["dict_update"] == "all":
         _check_update_of_all(parameters)
+    if parameters["local_steps"] > 1 and parameters["aggregation"] == "masked":
+        raise ValueError(
+            f"local_steps={parameters['local_steps']} needs statistics that workers "
+            'keep between exchanges, which aggregation="masked" does not. Use '
+            "local_steps=1 or another aggregation."
+        )
     if parameters["missing"] == "mask" and parameters["code_estimator"] != "masked":
         raise ValueError(
             f"code_estimator={parameters['code_estimator']!r} cannot tell which "

@@ -171,10 +171,9 @@ class StratifiedOrder(SampleOrder):
     of a part follow those of the part before it.
     """
 
-    def __init__(self, parts: list[SampleOrder]) -> None:
+    def __init__(self, parts: list[SampleOrder], batch_size: int) -> None:
         n_samples = sum(part.n_samples for part in parts)
-        super().__init__(n_samples, 1, parts[0].shuffle)
-        self.n_batches = max(part.n_batches for part in parts)
+        super().__init__(n_samples, batch_size, parts[0].shuffle)
         for part in parts:
             part.n_batches = self.n_batches
         self.parts = parts

@@ -254,7 +254,7 @@ class Factorization:
 
     def _replace_idle_atoms(self, coded: Coded) -> None:
         """Give atoms that no sample uses any more a new start from a sample."""
-        dead = self.idle_atoms(coded.codes.any(axis=0))
+        dead = self.idle_atoms(np.asarray(coded.codes.any(axis=0)))
         if len(dead):
             batch = coded.seen.batch
             self.replace_atoms(dead, batch.copy_rows(self.choose(dead, len(batch))))

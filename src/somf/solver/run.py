@@ -123,8 +123,11 @@ class Run:
 
     `validate` returns the objective on held-out samples; without it, the mean objective
     of the batches of an epoch, each before it is learned from, stands for it. A run
-    that goes on from a checkpoint gets the `progress` that was saved with it.
+    that goes on from a checkpoint gets the `progress` that was saved with it. While it
+    is `settled`, the state holds all that is known, and can be saved.
     """
+
+    settled = True
 
     def __init__(
         self,

@@ -130,7 +130,7 @@ def as_source(X: Any) -> Source:
     Parameters
     ----------
     X : source, array, memory map, sparse matrix, h5py.Dataset, Zarr array, Dask \
-array, path, or list of paths
+array, path, or list of paths and sources
         A source is any object with `shape`, `dtype` and `read(rows)`.
 
     Returns
@@ -153,6 +153,8 @@ array, path, or list of paths
         return SparseSource(X)
     if isinstance(X, str | os.PathLike) or _are_paths(X):
         return open_source(X)
+    if isinstance(X, list | tuple) and any(isinstance(x, SampleSource) for x in X):
+        return StackedSource([as_source(x) for x in X])
     package = type(X).__module__.partition(".")[0]
     if package in CHUNKED:
         return CHUNKED[package](X)

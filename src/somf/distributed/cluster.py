@@ -1,0 +1,297 @@
+"""The workers of a Dask cluster, and the lanes that live on them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from somf.choices import Choices
+from somf.distributed.messages import Failure, News, Setup, Task
+from somf.distributed.parts import PartedSource, Piece, lay_out, part, share_out
+from somf.distributed.worker import Lane
+from somf.reading import sample_order
+from somf.sampling import SampleOrder, StratifiedOrder
+from somf.sources.base import Source
+from somf.sources.checks import need
+
+logger = logging.getLogger("somf")
+
+PATIENCE = 60.0  # seconds to wait for a worker when there is none
+CHECK = 1.0  # seconds after which a silent worker is asked for
+SHORT, LONG = 2e-4, 5e-3  # seconds between two looks for an answer
+
+
+class WorkerLostError(Exception):
+    """A worker is gone, and what it held with it."""
+
+
+def find_client(client: Any = None) -> Any:
+    """Return the Dask client to use: the one given, or the active one, or None."""
+    if client is False:
+        return None
+    if client is None:
+        import sys
+
+        distributed = sys.modules.get("distributed")
+        if distributed is None:  # without it there cannot be a client
+            return None
+        try:
+            return distributed.default_client()
+        except ValueError:
+            return None
+    distributed = need("distributed", "dask", "Running on Dask")
+    if not isinstance(client, distributed.Client):
+        raise TypeError(
+            f'client={client!r} must be a dask.distributed.Client, "local" for a '
+            "cluster on this machine, or False for none."
+        )
+    return client
+
+
+@contextmanager
+def local_client(n_workers: int) -> Iterator[Any]:
+    """Start a cluster of processes on this machine, with one thread each."""
+    distributed = need("distributed", "dask", "Running on Dask")
+    with (
+        distributed.LocalCluster(
+            n_workers=n_workers, threads_per_worker=1, processes=True
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@contextmanager
+def cluster_for(X: Any, client: Any, n_workers: int) -> Iterator[Cluster | None]:
+    """Open the cluster on which to factorize X; None if that is to be done here."""
+    if isinstance(client, str) and client == "local":
+        with local_client(n_workers) as started, Cluster(started) as cluster:
+            yield cluster
+        return
+    found = find_client(client)
+    if found is None or (client is None and not _comes_in_parts(X)):
+        yield None
+        return
+    with Cluster(found) as cluster:
+        yield cluster
+
+
+def _comes_in_parts(X: Any) -> bool:
+    is_dask = type(X).__module__.partition(".")[0] == "dask"
+    return is_dask or isinstance(X, list | tuple)
+
+
+@dataclass
+class Seat:
+    """A lane as the client sees it."""
+
+    setup: Setup
+    pieces: list[Piece]
+    address: str = ""
+    actor: Any = None
+    future: Any = None  # of the answer that is awaited
+    task: Task | None = None  # the last one
+    sent: float = 0.0
+    known: int = 0  # the last exchange whose news it has
+    clock: float = 0.0  # up to where its share of B has faded
+    answered: int = 0
+    n_samples: int = 0  # that it has coded
+    log: deque[Task] = field(default_factory=deque)  # answered since the last hand-over
+
+    @property
+    def rows(self) -> str:
+        """Its rows, in words."""
+        last = self.setup.first_row + self.setup.n_rows - 1
+        return f"rows {self.setup.first_row} to {last}"
+
+    @property
+    def waited(self) -> float:
+        """Seconds since the task was sent."""
+        return time.monotonic() - self.sent
+
+
+class Cluster:
+    """Starts lanes on workers, talks to them, and notices when workers are gone."""
+
+    def __init__(self, client: Any) -> None:
+        self.user_client = client
+        self.client = client
+        self._own = False
+
+    def __enter__(self) -> Cluster:
+        self.client = self._direct() or self.user_client
+        self._own = self.client is not self.user_client
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._own:
+            self.client.close()
+
+    def _direct(self) -> Any:
+        """Return a client that talks to workers without a detour, if it can."""
+        if self.user_client.direct_to_workers or self.user_client.asynchronous:
+            return None
+        distributed = need("distributed", "dask", "Running on Dask")
+        direct = distributed.Client(
+            self.user_client.scheduler.address,
+            direct_to_workers=True,
+            set_as_default=False,
+            security=self.user_client.security,
+        )
+        try:
+            workers = list(self.user_client.nthreads())
+            direct.sync(_greet, direct, workers, callback_timeout=5)
+        except Exception:  # they can be reached by the scheduler only
+            direct.close()
+            return None
+        return direct
+
+    def share(self, X: Any, source: Source) -> PartedSource:
+        """Cut samples into pieces for the workers."""
+        return part(X, source, len(self.wait_for_workers()))
+
+    def sample_order(
+        self, source: Source, choices: Choices, shuffle: bool
+    ) -> SampleOrder:
+        """Return the order of samples: batches have samples of all workers."""
+        assert isinstance(source, PartedSource), "`share` makes them"
+        parts = share_out(source.pieces, source.n_lanes)
+        if len(parts) == 1:
+            return sample_order(source, choices, shuffle)
+        layouts = [lay_out(pieces, source) for pieces in parts]
+        orders = [sample_order(layout, choices, shuffle) for layout in layouts]
+        return StratifiedOrder(orders, choices.batch_size)
+
+    @property
+    def dashboard(self) -> str:
+        """Where Dask shows what it does."""
+        return str(self.user_client.dashboard_link or "none")
+
+    def workers(self) -> dict[str, int]:
+        """Return the addresses of the workers, each with its number of threads."""
+        return dict(self.user_client.nthreads())
+
+    def wait_for_workers(self) -> dict[str, int]:
+        """Return the workers; wait for one if there is none."""
+        end = time.monotonic() + PATIENCE
+        told = False
+        while not (workers := self.workers()):
+            if time.monotonic() > end:
+                raise RuntimeError(
+                    f"The Dask cluster has had no worker for {PATIENCE:.0f} seconds. "
+                    "Start some, and continue with SOMF.resume from the checkpoint."
+                )
+            if not told:
+                logger.warning("The Dask cluster has no worker: waiting for one.")
+                told = True
+            time.sleep(0.2)
+        return workers
+
+    def place(self, seat: Seat, address: str, news: News) -> None:
+        """Let a worker take the rows of a seat."""
+        client = self.client
+        seat.address, seat.actor, seat.future = address, None, None
+        blocks = [piece.what for piece in seat.pieces if piece.held]
+        try:
+            held = client.compute(blocks, workers=[address], allow_other_workers=False)
+            told = client.scatter(news, workers=[address], hash=False)
+            bare = [replace(p, what=None) if p.held else p for p in seat.pieces]
+            future = client.submit(
+                Lane,
+                seat.setup,
+                bare,
+                held,
+                told,
+                actor=True,
+                pure=False,
+                workers=[address],
+                allow_other_workers=False,
+            )
+            self._await(future, address)
+            with client.as_current():
+                seat.actor = future.result()
+        except WorkerLostError:
+            raise
+        except OSError as error:
+            raise WorkerLostError(str(error)) from error
+        failure = self.call(seat, "ready")
+        if failure is not None:
+            failure.raise_()
+
+    def _await(self, future: Any, address: str) -> None:
+        """Wait for a future that must run on one worker."""
+        last = time.monotonic()
+        while not future.done():
+            time.sleep(SHORT * 5)
+            if time.monotonic() - last > CHECK:
+                last = time.monotonic()
+                if address not in self.workers():
+                    raise WorkerLostError(address)
+
+    def begin(self, seat: Seat, method: str, *args: Any) -> Any:
+        """Call a method of a lane; returns a future."""
+        try:
+            return getattr(seat.actor, method)(*args)
+        except (RuntimeError, OSError) as error:  # the actor is known to be lost
+            raise WorkerLostError(seat.address) from error
+
+    def end(self, seat: Seat, future: Any) -> Any:
+        """Return the result of a call that is done."""
+        try:
+            return future.result()
+        except Exception as error:  # errors of lanes come as a Failure
+            raise WorkerLostError(seat.address) from error
+
+    def call(self, seat: Seat, method: str, *args: Any) -> Any:
+        """Call a method of a lane and wait for its result."""
+        future = self.begin(seat, method, *args)
+        self._await(future, seat.address)
+        return self.end(seat, future)
+
+    def call_all(self, seats: list[Seat], method: str) -> list[Any]:
+        """Call a method of all lanes; a worker that is gone gives WorkerLostError."""
+        futures: list[Any] = []
+        for seat in seats:
+            try:
+                futures.append(self.begin(seat, method))
+            except WorkerLostError as error:
+                futures.append(error)
+        results: list[Any] = []
+        for seat, future in zip(seats, futures, strict=True):
+            if isinstance(future, WorkerLostError):
+                results.append(future)
+                continue
+            try:
+                self._await(future, seat.address)
+                results.append(self.end(seat, future))
+            except WorkerLostError as error:
+                results.append(error)
+        return results
+
+    def send(self, seat: Seat, task: Task) -> None:
+        """Give a lane its next task."""
+        seat.task, seat.sent = task, time.monotonic()
+        seat.future = self.begin(seat, "work", task)
+
+    def release(self, seat: Seat) -> None:
+        """Let a worker forget a lane."""
+        with suppress(WorkerLostError):
+            self.call(seat, "close")
+        seat.actor = None
+
+
+async def _greet(client: Any, addresses: list[str]) -> None:
+    for address in addresses:
+        await client.rpc(address).identity()
+
+
+def unwrap(result: Any) -> Any:
+    """Return what a lane answered, or raise what it failed with."""
+    if isinstance(result, Failure):
+        result.raise_()
+    return result

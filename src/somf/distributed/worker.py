@@ -1,0 +1,300 @@
+"""What runs on a worker: codes of its own samples, and its share of the statistics."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from somf.distributed.messages import Answer, Failure, News, Setup, Task, Visit
+from somf.distributed.parts import Piece, open_part
+from somf.reading import make_reader, sample_order
+from somf.sampling import Draw, MaskSampler, Sampler, as_generator
+from somf.solver.aggregation import AGGREGATIONS, everywhere, observed_sums
+from somf.solver.iteration import Coded, Factorization, second_moment
+from somf.solver.state import State
+from somf.threads import Team
+
+Array = NDArray[Any]
+
+
+class Lane:
+    """Some rows of X, a replica of the dictionary, and what the rows add to B.
+
+    B of its state is what the rows have added since the client last heard of a feature,
+    or all of B if there is no other lane. It lives on a worker as a Dask actor, and the
+    client talks to it through `work`; errors come back as a `Failure`.
+    """
+
+    def __init__(
+        self, setup: Setup, pieces: list[Piece], blocks: list[Array], news: News
+    ) -> None:
+        self.setup = setup
+        self.where = _where(setup)
+        self._rest: threading.Thread | None = None
+        self._rest_error: BaseException | None = None
+        self._last: Coded | None = None
+        self._spare: Array | None = None
+        self._failure: Failure | None = None
+        self._clears = not setup.alone  # whether what was told is kept no longer
+        try:
+            self._open(pieces, blocks, news)
+        except Exception as error:
+            self._failure = self._failed(error)
+
+    def _open(self, pieces: list[Piece], blocks: list[Array], news: News) -> None:
+        setup = self.setup
+        computed = iter(blocks)
+        filled = [replace(p, what=next(computed)) if p.held else p for p in pieces]
+        source = open_part(filled, setup.dtype, setup.wanted, setup.first_row)
+        order = sample_order(source, setup.choices, setup.shuffle)
+        self.reader = make_reader(source, setup.choices, order, setup.wanted)
+        self.team = Team(setup.n_threads or _threads_of_worker()).__enter__()
+        D = np.array(news.D)
+        rng = as_generator(0)  # nothing here is drawn
+        state = State(
+            D=D,
+            B=np.zeros_like(D),
+            C=np.zeros((len(D), len(D)), D.dtype),
+            norms=np.zeros(len(D)),
+            rng=rng,
+            sampler=Sampler(rng, MaskSampler(D.shape[1]), order),
+            constraint=setup.problem.constraint,
+            G=news.G,
+            idle=np.zeros(len(D), np.int64),
+        )
+        self.solver = Factorization(setup.problem, setup.settings, state, self.team)
+
+    @property
+    def state(self) -> State:
+        """Replica and statistics."""
+        return self.solver.state
+
+    def ready(self) -> Failure | None:
+        """Return what went wrong at the start."""
+        return self._failure
+
+    def work(self, task: Task) -> Answer | Failure:
+        """Hear the news, iterate, and return what the client needs of it."""
+        result: Answer | Failure = self._guarded(lambda: self._work(task))
+        return result
+
+    def catch_up(self, tasks: list[Task], base: Array | None) -> Failure | None:
+        """Make again what was lost with another worker.
+
+        `tasks` were answered since features were last exchanged; their codes are made
+        again with the dictionary of now. `base` is the rest of B, if all of it is here.
+        """
+
+        def again() -> None:
+            self._clears = True
+            for task in tasks:
+                self._work(task)
+            self._settle()
+            self._clears = not self.setup.alone
+            if base is not None:
+                self.state.B += base
+
+        result: Failure | None = self._guarded(again)
+        return result
+
+    def hand_over(self) -> Array | Failure:
+        """Return B, of which nothing is kept unless all of it is here."""
+
+        def give() -> Array:
+            self._settle()
+            B = self.state.B
+            if self._clears:
+                self._renew()
+            return B
+
+        result: Array | Failure = self._guarded(give)
+        return result
+
+    def samples(self, which: NDArray[np.intp]) -> Array | Failure:
+        """Return samples of the last batch."""
+
+        def copy() -> Array:
+            assert self._last is not None
+            return self._last.seen.batch.copy_rows(which)
+
+        result: Array | Failure = self._guarded(copy)
+        return result
+
+    def close(self) -> None:
+        """Give back threads and memory."""
+        if self._failure is None:
+            self._settle()
+            self.team.__exit__(None, None, None)
+            del self.solver, self.reader
+
+    def _work(self, task: Task) -> Answer:
+        self._settle()
+        start = time.perf_counter()
+        state = self.state
+        if task.news is not None:
+            self._hear(task.news)
+        C = np.zeros_like(state.C)
+        used = np.zeros(len(C), bool)
+        B, losses, n_nonzero = None, [], []
+        for i, visit in enumerate(task.visits):
+            C *= 1 - C.dtype.type(visit.weight)
+            if len(visit.rows) == 0:
+                self._wait_out(visit)
+                losses.append(0.0)
+                n_nonzero.append(0)
+                continue
+            coded = self._code(visit)
+            C += second_moment(coded.codes, visit.weight, visit.total)
+            used |= coded.codes.any(axis=0)
+            losses.append(coded.objective * len(visit.rows))
+            n_nonzero.append(int(np.count_nonzero(coded.codes)))
+            B = self._aggregate(coded, visit, last=i + 1 == len(task.visits))
+        if B is None and not self._sends_batch:
+            B = self._observed(task.visits[-1])
+        return Answer(
+            task.number,
+            B,
+            C,
+            used,
+            tuple(losses),
+            tuple(n_nonzero),
+            time.perf_counter() - start,
+        )
+
+    def _hear(self, news: News) -> None:
+        state = self.state
+        if len(news.replaced):
+            assert news.atoms is not None
+            state.D[news.replaced] = news.atoms
+            state.B[news.replaced] = 0
+            if state.averages is not None:
+                state.averages.forget()
+        if news.which is None:
+            state.D[:] = news.D
+        else:
+            state.D[:, news.which] = news.D
+        if news.G is not None:
+            state.G = news.G
+
+    def _code(self, visit: Visit) -> Coded:
+        self.state.n_steps = visit.n_steps
+        mask = visit.features.mask()
+        draw = Draw(visit.rows, mask, False, self.state.sampler)
+        coded = self.solver.majorize((self.reader.read(draw), mask))
+        self._last = coded
+        return coded
+
+    @property
+    def _sends_batch(self) -> bool:
+        """Whether the batch in view is all that is told, and nothing is kept."""
+        return self.setup.settings.aggregation == "masked"
+
+    def _aggregate(self, coded: Coded, visit: Visit, last: bool) -> Array | None:
+        """Add a batch to B; return what the client gets of it, after the last batch."""
+        state, codes = self.state, coded.codes
+        if self._sends_batch:
+            return observed_sums(coded.seen, codes, visit.total)
+        settings = self.setup.settings
+        whole = settings.dict_update == "all" or not last
+        rule = everywhere if whole else AGGREGATIONS[settings.aggregation]
+        B, finish = rule(state, coded.seen, codes, visit.weight, visit.total)
+        if not last:
+            finish()
+            return None
+        features = coded.seen.mask.features
+        if B is state.B:  # all features are exchanged
+            finish()
+            return self._all()
+        self._begin_rest(finish, features)
+        return B
+
+    def _wait_out(self, visit: Visit) -> None:
+        """Let B fade in an iteration that has no sample of this lane."""
+        if not self._sends_batch:
+            self.state.B *= self.state.B.dtype.type(1 - visit.weight)
+
+    def _observed(self, visit: Visit) -> Array:
+        """Return B on the features of the exchange, when no batch brought it up."""
+        mask = visit.features.mask()
+        if mask.observes_all or self.setup.settings.dict_update == "all":
+            return self._all()
+        B = self.state.B[:, mask.features]
+        if self._clears:
+            self.state.B[:, mask.features] = 0
+        return B
+
+    def _all(self) -> Array:
+        B = self.state.B
+        if self._clears:
+            self._renew()
+        return B
+
+    def _renew(self) -> None:
+        """Start from zero in another array: the old one is on its way."""
+        old, new = self.state.B, self._spare
+        if new is None:
+            new = np.zeros_like(old)
+        else:
+            new[:] = 0
+        self.state.B, self._spare = new, old
+
+    def _begin_rest(self, finish: Callable[[], None], features: Array) -> None:
+        """Update the features that nobody waits for while the answer is on its way."""
+
+        def rest() -> None:
+            try:
+                finish()
+                if self._clears:
+                    self.state.B[:, features] = 0
+            except BaseException as error:
+                self._rest_error = error
+
+        self._rest = threading.Thread(target=rest, name="somf-rest", daemon=True)
+        self._rest.start()
+
+    def _settle(self) -> None:
+        """Wait for what the last iteration left to do."""
+        if self._rest is not None:
+            self._rest.join()
+            self._rest = None
+        if self._rest_error is not None:
+            error, self._rest_error = self._rest_error, None
+            raise error
+
+    def _guarded(self, do: Callable[[], Any]) -> Any:
+        if self._failure is not None:
+            return self._failure
+        try:
+            return do()
+        except Exception as error:
+            return self._failed(error)
+
+    def _failed(self, error: Exception) -> Failure:
+        return Failure(type(error).__name__, f"{self.where}: {error}")
+
+
+def _where(setup: Setup) -> str:
+    """Return which worker this is and what it holds, for messages."""
+    last = setup.first_row + setup.n_rows - 1
+    return f"Worker {_address()}, which has the rows {setup.first_row} to {last} of X"
+
+
+def _address() -> str:
+    from distributed import get_worker
+
+    try:
+        return str(get_worker().address)
+    except ValueError:  # not on a worker
+        return "here"
+
+
+def _threads_of_worker() -> int:
+    from distributed import get_worker
+
+    return int(get_worker().state.nthreads)
