@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -554,8 +554,9 @@ class SOMF(
         with (
             ProgressBar(self.progress, run.batch_size) as bar,
             catch_signals(checkpoints is not None) as signals,
+            closing(iter(run)) as reports,  # also if somebody who watches raises
         ):
-            for report in run:
+            for report in reports:
                 bar.follow(report)
                 self.n_iter_ = run.progress.n_epochs_done
                 self.objective_ = run.progress.objective

@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -125,7 +125,7 @@ class DistributedRun(Run):
 
     # -- rounds ----------------------------------------------------------------------
 
-    def __iter__(self) -> Iterator[Report]:
+    def __iter__(self) -> Generator[Report]:
         if self.stop_reason:
             return
         self._seat_everyone()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -172,7 +172,7 @@ class Run:
             self._mask_seconds = time.perf_counter() - start
             yield draw
 
-    def __iter__(self) -> Iterator[Report]:
+    def __iter__(self) -> Generator[Report]:
         reader = self.reader
         start = time.perf_counter()
         for draw, batch in read_ahead(reader.read, self._draws(), reader.depth):

@@ -1,0 +1,252 @@
+"""SOMF on the workers of a Dask cluster, against one worker, and against none.
+
+    python -m benchmarks.distributed                  # all parts
+    python -m benchmarks.distributed workers bytes    # some of:
+
+workers   time to the same objective with two worker processes and with one, one thread
+          each; what an exchange costs beside the work
+bytes     bytes on the wire of an exchange with one feature in 12 and with all, counted
+          by the system on the loopback device, and told by the cost model
+quality   two workers against the local solver: time to 1 %, and where they end
+scaling   4 to 256 workers, simulated: measured compute times, a network as stated by
+          --bandwidth and --latency
+
+Ratios are between medians of fits that were made by turns, in one run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import dask
+import dask.array as da
+import numpy as np
+from distributed import Client, LocalCluster
+from threadpoolctl import threadpool_limits
+
+from benchmarks.iteration import demand, make_maps
+from benchmarks.suite.datasets import DATASETS
+from benchmarks.suite.objective import Objective
+from benchmarks.suite.report import time_to
+from somf import SOMF
+from somf.progress import observed_by
+
+RATIO = 1.25  # between two points of time
+FIRST = 0.05  # seconds
+LEVELS = (5, 2, 1)  # per cent above the best objective
+
+
+class BudgetUsedError(Exception):
+    """The budget of a fit is used up."""
+
+
+class Watch:
+    """Keeps the dictionary at some points of the solver's own time."""
+
+    def __init__(self, budget):
+        self.budget = budget
+        self.points = []
+        self.next = FIRST
+
+    def __call__(self, model, report):
+        now = model._trace.last("time")
+        if now >= self.next or now >= self.budget:
+            self.points.append((now, np.array(model.components_)))
+            self.next = max(self.next * RATIO, now)
+        if now >= self.budget:
+            raise BudgetUsedError
+
+
+def fit(parameters, X, client, budget):
+    """Fit for some seconds; returns [(seconds, dictionary)] and the seconds before."""
+    watch = Watch(budget)
+    settings = {"n_epochs": 10**6, "tol": 0, "progress": False, "n_threads": 1}
+    model = SOMF(**(settings | parameters))
+    start = time.perf_counter()
+    with observed_by(watch), suppress(BudgetUsedError):
+        model.fit(X, client=client)
+    rest = time.perf_counter() - start - model._trace.last("time")
+    return watch.points, rest, model
+
+
+def as_blocks(X, folder, n_blocks=8):
+    """Write samples to files, and return them as a Dask array that reads them."""
+    blocks = []
+    for i, part in enumerate(np.array_split(X, n_blocks)):
+        path = Path(folder) / f"{i}.npy"
+        np.save(path, part)
+        block = dask.delayed(np.load)(str(path))
+        blocks.append(da.from_delayed(block, part.shape, part.dtype))
+    return da.concatenate(blocks)
+
+
+def clusters(stack, sizes):
+    """Start a cluster of processes with one thread each for each size."""
+    out = {}
+    for n in sizes:
+        cluster = LocalCluster(
+            n_workers=n, threads_per_worker=1, dashboard_address=None, memory_limit=0
+        )
+        stack.enter_context(cluster)
+        client = Client(cluster, set_as_default=False)
+        out[n] = stack.enter_context(client)
+    return out
+
+
+def warm_up(parameters, clients):
+    """Let everybody load the kernels."""
+    X = np.random.default_rng(0).standard_normal((600, 3000)).astype(np.float32)
+    X = np.abs(X) if parameters.get("positive_code") else X
+    small = parameters | {"n_components": 20, "reduction": 2.0, "batch_size": 200}
+    small.pop("dict_init", None)
+    for client in clients.values():
+        blocks = da.from_array(X, chunks=(100, -1))
+        fit(small, blocks, client, budget=0.5)
+    fit(small, X, False, budget=0.5)
+
+
+def curves(points, objective):
+    times = [seconds for seconds, _ in points]
+    return {"times": times, "objectives": [objective.evaluate(D) for _, D in points]}
+
+
+def problem(name, seed):
+    """Return the samples, the judge, and the parameters of a data set."""
+    dataset = DATASETS[name](False)
+    X, X_test = dataset.load(seed)
+    parameters = dataset.settings | {
+        "dict_init": dataset.init(X, seed),
+        "random_state": seed,
+    }
+    return X, Objective(dataset.problem, X_test), parameters
+
+
+def bench_workers(arguments):
+    name, budget = "hyperspectral", arguments.budget or 8.0
+    print(f"\n== workers: {name}, one thread each, observed features exchanged")
+    X, objective, parameters = problem(name, arguments.seed)
+    parameters["dict_update"] = "observed"
+    found = {1: [], 2: []}
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        blocks = as_blocks(X, folder)
+        clients = clusters(stack, (1, 2))
+        warm_up(parameters, clients)
+        for turn in range(arguments.turns):
+            for n in (1, 2) if turn % 2 else (2, 1):
+                parameters["random_state"] = turn
+                points, rest, model = fit(parameters, blocks, clients[n], budget)
+                found[n].append(curves(points, objective) | {"rest": rest})
+                trace = model.trace_
+                step = 1e3 * np.median(np.diff(trace["time"]))
+                passes = 1e3 * np.median(trace["seconds_dictionary"])
+                print(
+                    f"turn {turn}, {n} workers: {len(trace['time'])} exchanges, "
+                    f"{step:.0f} ms each, of which {passes:.0f} ms at the client; "
+                    f"{rest:.1f} s to start and end"
+                )
+    report_workers(found)
+
+
+def report_workers(found):
+    """Print the ratios of times to the same objectives, turn by turn."""
+    for level in LEVELS:
+        ratios = []
+        for one, two in zip(found[1], found[2], strict=True):
+            best = min(min(one["objectives"]), min(two["objectives"]))
+            target = best * (1 + level / 100)
+            ratios.append(time_to(two, target) / time_to(one, target))
+        spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+        demand(
+            f"time to {level} %, two workers / one ({spread})", np.median(ratios), 0.6
+        )
+
+
+def loopback_bytes():
+    """Return the bytes that the loopback device has carried."""
+    for line in Path("/proc/net/dev").read_text().splitlines():
+        if line.strip().startswith("lo:"):
+            return int(line.split()[1])
+    raise RuntimeError("There is no loopback device in /proc/net/dev.")
+
+
+def bench_bytes(arguments):
+    n, p, k, b = 1200, 50_000, 70, 200
+    print(f"\n== bytes: p = {p}, k = {k}, batches of {b}, two workers")
+    X = make_maps(n, p, k, np.random.default_rng(0))
+    measured = {}
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        blocks = as_blocks(X, folder)
+        client = clusters(stack, (2,))[2]
+        for r in (1, 12):
+            parameters = {
+                "n_components": k,
+                "alpha": 1e-4,
+                "code_l1_ratio": 0.0,
+                "dict_l1_ratio": 1.0,
+                "reduction": r,
+                "batch_size": b,
+                "random_state": 0,
+            }
+            short, long = (
+                wire_bytes(parameters, blocks, client, n_epochs) for n_epochs in (1, 9)
+            )
+            n_exchanges = 8 * n // b
+            measured[r] = (long - short) / n_exchanges
+            print(f"r = {r}: {measured[r] / 1e6:.2f} MB an exchange on the wire")
+    demand("bytes at r = 12 / r = 1", measured[12] / measured[1], 1 / 8)
+
+
+def wire_bytes(parameters, X, client, n_epochs):
+    """Return the bytes that a fit of some epochs sends."""
+    before = loopback_bytes()
+    model = SOMF(**parameters, n_epochs=n_epochs, tol=0, progress=False, n_threads=1)
+    model.fit(X, client=client)
+    return loopback_bytes() - before
+
+
+def bench_quality(arguments):
+    for name, budget in (("hyperspectral", 8.0), ("fmri-simulated", 30.0)):
+        budget = arguments.budget or budget
+        print(f"\n== quality: {name}, local on 2 threads and two workers, {budget:g} s")
+        X, objective, parameters = problem(name, arguments.seed)
+        ends, times = [], []
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+            blocks = as_blocks(X, folder)
+            clients = clusters(stack, (2,))
+            warm_up(parameters, clients)
+            for turn in range(arguments.turns):
+                parameters["random_state"] = turn
+                two, _, _ = fit(parameters, blocks, clients[2], budget)
+                local, _, _ = fit(parameters | {"n_threads": 2}, X, False, budget)
+                two, local = (curves(points, objective) for points in (two, local))
+                best = min(*two["objectives"], *local["objectives"])
+                ends.append(min(two["objectives"]) / min(local["objectives"]))
+                times.append([time_to(c, 1.01 * best) for c in (two, local)])
+                print(
+                    f"turn {turn}: to 1 %: two workers {times[-1][0]:.2f} s, local "
+                    f"{times[-1][1]:.2f} s; end {100 * (ends[-1] - 1):+.2f} %"
+                )
+        demand("end of two workers / of the local solver", np.median(ends), 1.01)
+
+
+BENCHES = {"workers": bench_workers, "bytes": bench_bytes, "quality": bench_quality}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("which", nargs="*", metavar="|".join(BENCHES))
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--budget", type=float, help="seconds of a fit")
+    arguments = parser.parse_args()
+    with threadpool_limits(2):
+        for name in arguments.which or BENCHES:
+            BENCHES[name](arguments)
+
+
+if __name__ == "__main__":
+    main()
