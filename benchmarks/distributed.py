@@ -33,6 +33,7 @@ from benchmarks.suite.datasets import DATASETS
 from benchmarks.suite.objective import Objective
 from benchmarks.suite.report import time_to
 from somf import SOMF
+from somf.distributed.costs import Compute, Network, Sizes, exchange_bytes, predict
 from somf.progress import observed_by
 
 RATIO = 1.25  # between two points of time
@@ -196,7 +197,12 @@ def bench_bytes(arguments):
             )
             n_exchanges = 8 * n // b
             measured[r] = (long - short) / n_exchanges
-            print(f"r = {r}: {measured[r] / 1e6:.2f} MB an exchange on the wire")
+            sizes = Sizes(n, p, k, b, r, n_workers=2)
+            told = 2 * exchange_bytes(sizes).total
+            print(
+                f"r = {r}: {measured[r] / 1e6:.2f} MB an exchange on the wire, "
+                f"{told / 1e6:.2f} by the cost model"
+            )
     demand("bytes at r = 12 / r = 1", measured[12] / measured[1], 1 / 8)
 
 
@@ -233,7 +239,95 @@ def bench_quality(arguments):
         demand("end of two workers / of the local solver", np.median(ends), 1.01)
 
 
-BENCHES = {"workers": bench_workers, "bytes": bench_bytes, "quality": bench_quality}
+def measured_compute(p, k, r, batch_size):
+    """Return the seconds of the parts of an iteration, on one thread each."""
+    X = make_maps(3 * batch_size, p, k, np.random.default_rng(0))
+    model = SOMF.sparse_components(
+        k,
+        alpha=1e-4,
+        reduction=r,
+        dict_update="observed",
+        aggregation="full",
+        batch_size=batch_size,
+        n_epochs=3,
+        tol=0,
+        n_threads=1,
+        progress=False,
+        random_state=0,
+    )
+    trace = model.fit(X).trace_
+    seconds = {
+        name: float(np.median(trace[f"seconds_{name}"][3:]))
+        for name in ("gather", "code", "aggregate", "dictionary")
+    }
+    q = round(p / r)
+    answer = np.ones((k, q), np.float32)
+    total = answer.copy()
+    times = []
+    for _ in range(10):
+        start = time.perf_counter()
+        total += answer
+        times.append(time.perf_counter() - start)
+    return Compute(
+        sample=(seconds["gather"] + seconds["code"]) / batch_size,
+        rest=seconds["aggregate"] / batch_size,
+        update=seconds["dictionary"],
+        merge=float(np.median(times)),
+    )
+
+
+def bench_scaling(arguments):
+    p, k, each = 200_000, 70, 128
+    network = Network(arguments.bandwidth, arguments.latency)
+    print(
+        f"\n== scaling, simulated: p = {p}, k = {k}, {each} samples of each worker in an "
+        f"exchange, {network.bandwidth / 1e9:g} GB/s at the client, "
+        f"{1e3 * network.latency:g} ms"
+    )
+    for r in (1, 12):
+        compute = measured_compute(p, k, r, 4 * each)
+        print(
+            f"r = {r}, measured: {1e6 * compute.sample:.0f} us to code a sample, "
+            f"{1e6 * compute.rest:.0f} us to add it to B, "
+            f"{1e3 * compute.update:.0f} ms for the pass at the client"
+        )
+        for steps in (1, 8):
+            scaling_table(p, k, r, each, steps, compute, network)
+
+
+def scaling_table(p, k, r, each, steps, compute, network):
+    """Print efficiencies, and from where more workers do not pay."""
+    sizes, speedups, last = (4, 8, 16, 32, 64, 128, 256), [], 1
+    for n in sizes:
+        told = predict(
+            Sizes(
+                10**7,
+                p,
+                k,
+                batch_size=each * n,
+                reduction=r,
+                n_workers=n,
+                local_steps=steps,
+            ),
+            compute,
+            network,
+        )
+        speedups.append(told.speedup)
+        if len(speedups) == 1 or told.speedup > 1.1 * speedups[-2]:
+            last = n
+    cells = ", ".join(
+        f"{n}: {x:.1f} ({x / n:.2f})" for n, x in zip(sizes, speedups, strict=True)
+    )
+    print(f"  local_steps = {steps}: workers: speed-up (efficiency) {cells}")
+    print(f"    the last doubling that gains 10 %: to {last} workers")
+
+
+BENCHES = {
+    "workers": bench_workers,
+    "bytes": bench_bytes,
+    "quality": bench_quality,
+    "scaling": bench_scaling,
+}
 
 
 def main():
@@ -242,6 +336,8 @@ def main():
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--budget", type=float, help="seconds of a fit")
+    parser.add_argument("--bandwidth", type=float, default=1e9, help="bytes a second")
+    parser.add_argument("--latency", type=float, default=5e-4, help="seconds, one way")
     arguments = parser.parse_args()
     with threadpool_limits(2):
         for name in arguments.which or BENCHES:
