@@ -26,6 +26,7 @@ import dask
 import dask.array as da
 import numpy as np
 from distributed import Client, LocalCluster
+from somf.distributed.costs import Compute, Network, Sizes, exchange_bytes, predict
 from threadpoolctl import threadpool_limits
 
 from benchmarks.iteration import demand, make_maps
@@ -33,7 +34,6 @@ from benchmarks.suite.datasets import DATASETS
 from benchmarks.suite.objective import Objective
 from benchmarks.suite.report import time_to
 from somf import SOMF
-from somf.distributed.costs import Compute, Network, Sizes, exchange_bytes, predict
 from somf.progress import observed_by
 
 RATIO = 1.25  # between two points of time
