@@ -280,7 +280,7 @@ def bench_scaling(arguments):
     p, k, each = 200_000, 70, 128
     network = Network(arguments.bandwidth, arguments.latency)
     print(
-        f"\n== scaling, simulated: p = {p}, k = {k}, {each} samples of each worker in an "
+        f"\n== scaling, simulated: p = {p}, k = {k}, {each} samples a worker in an "
         f"exchange, {network.bandwidth / 1e9:g} GB/s at the client, "
         f"{1e3 * network.latency:g} ms"
     )
