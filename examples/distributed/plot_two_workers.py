@@ -110,8 +110,9 @@ with observed_by(kill):
 # What it looks like
 # ------------------
 # Against the samples seen, two workers learn what the local fit with the same rule
-# learns. Against time they win nothing here: an iteration takes a few milliseconds, and
-# an exchange too. That changes with the size of the data; the guide has the figures.
+# learns, up to the luck of the draw. Against time they win nothing here: an iteration
+# takes a few milliseconds, and an exchange too. That changes with the size of the data;
+# the guide to several machines tells when.
 figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11, 3.4))
 runs = {
     "local": (here, "0.6", "-"),
@@ -128,7 +129,7 @@ for name, (model, color, line) in runs.items():
     middle.plot(trace["time"][ends], objective, **style)
 left.set(xlabel="epoch", ylabel="objective of held-out samples")
 middle.set(xlabel="seconds", xscale="log")
-middle.legend(fontsize="small")
+left.legend(fontsize="small")
 
 for name in ("two workers", "two, then one"):
     model, color, _ = runs[name]
