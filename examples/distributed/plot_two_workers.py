@@ -145,6 +145,7 @@ right.annotate(
     ha="right",
     va="top",
     fontsize="small",
+    bbox=dict(fc="white", ec="none", alpha=0.8),
 )
 right.set(xlabel="iteration", ylabel="milliseconds of an iteration", yscale="log")
 figure.tight_layout()
