@@ -46,7 +46,12 @@ numpydoc_show_class_members = False
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
-    "subsection_order": ["../examples/start", "../examples/image", "../examples/fmri"],
+    "subsection_order": [
+        "../examples/start",
+        "../examples/image",
+        "../examples/fmri",
+        "../examples/distributed",
+    ],
     "within_subsection_order": "FileNameSortKey",
     "backreferences_dir": "generated/backreferences",
     "doc_module": ("somf",),

@@ -13,6 +13,7 @@ FOLDER = Path(__file__).parents[1] / "examples"
 # Those of examples/image take minutes; tests/image do the same on smaller data.
 SCRIPTS = sorted(FOLDER.glob("start/plot_*.py"))
 BRAINS = sorted(FOLDER.glob("fmri/plot_*.py"))
+WORKERS = sorted(FOLDER.glob("distributed/plot_*.py"))
 
 
 @pytest.mark.skipif(
@@ -21,6 +22,7 @@ BRAINS = sorted(FOLDER.glob("fmri/plot_*.py"))
 def test_there_are_examples():
     assert SCRIPTS
     assert BRAINS
+    assert WORKERS
 
 
 @pytest.mark.slow
@@ -52,4 +54,25 @@ def test_example_of_brains_runs(script, tmp_path):
     assert result.returncode == 0, result.stderr
     ours, theirs = re.findall(r"(?:somf|nilearn): ([\d.]+) on average", result.stdout)
     assert float(ours) > float(theirs)
+    assert not list(tmp_path.iterdir()), "an example leaves files behind"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", WORKERS, ids=lambda script: script.stem)
+def test_example_of_workers_runs(script, tmp_path):
+    """As a script, which Python imports again wherever it starts processes."""
+    result = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env=os.environ | {"MPLBACKEND": "agg"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert re.search(r"Worker \S+ was lost in exchange 51", result.stdout)
+    ends = re.findall(r": (\d+) iterations, objective ([\d.]+)", result.stdout)
+    assert [n_steps for n_steps, _ in ends] == ["120"] * 4
+    _, _, two, killed = (float(objective) for _, objective in ends)
+    assert killed == pytest.approx(two, rel=0.02)
     assert not list(tmp_path.iterdir()), "an example leaves files behind"
