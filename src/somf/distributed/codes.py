@@ -14,7 +14,7 @@ import numpy as np
 
 from somf.distributed.parts import RowRange
 from somf.solver.evaluation import CHUNK, Evaluation
-from somf.sources.base import Array, ArraySource, Batch, Indices, Requirements, Source
+from somf.sources.base import Array, ArraySource, Indices, Requirements, Source
 from somf.sources.checks import need
 from somf.sources.chunked import DaskSource
 from somf.sources.reordered import ReorderedSource
@@ -167,7 +167,7 @@ def _as_stored(source: Source) -> tuple[Source, Indices | None]:
 def cuts(source: Source) -> Indices:
     """Return bounds of rows for tasks, at chunks of the source if it has some.
 
-    >>> cuts(ArraySource(np.ones((1000, 2**16), np.float32)))
+    >>> cuts(ArraySource(np.broadcast_to(np.float32(1), (1000, 2**16))))
     array([   0,  512, 1000])
     """
     n_samples = source.shape[0]
@@ -197,17 +197,18 @@ def _evaluate(
     start, stop = here["array-location"][0]
     if start == stop:
         return np.empty(here["chunk-shape"], here["dtype"])
-    number = first_row + start
+    number, wanted = first_row + start, evaluation.wanted
     if isinstance(data, Source):
-        source = NumberedRows(data, start, stop, number)
+        source = CheckedRows(data, start, stop, number, wanted)
     else:
         block: Source = ArraySource(data)
         if order is not None:
             block = ReorderedSource(block, order)
-        source = NumberedRows(block, 0, stop - start, number)
+        source = CheckedRows(block, 0, stop - start, number, wanted)
     try:
         with Team(evaluation.team.n_threads) as team:
-            result = getattr(replace(evaluation, team=team), what)(source)
+            known = replace(wanted, known=True)
+            result = getattr(replace(evaluation, team=team, wanted=known), what)(source)
     except EXPECTED as error:
         kind = next(kind for kind in EXPECTED if isinstance(error, kind))
         rows = f"rows {number} to {number + stop - start - 1} of X"
@@ -215,18 +216,21 @@ def _evaluate(
     return np.asarray(result).reshape(stop - start, -1)
 
 
-class NumberedRows(RowRange):
-    """Rows start..stop of a source; errors give them their numbers in all of X."""
+class CheckedRows(RowRange):
+    """Rows start..stop of a source, checked; in errors they have their number in X."""
 
-    def __init__(self, source: Source, start: int, stop: int, number: int) -> None:
+    def __init__(
+        self, source: Source, start: int, stop: int, number: int, wanted: Requirements
+    ) -> None:
         super().__init__(source, start, stop)
         self.number = number
+        self.wanted = wanted
 
-    def batch(self, rows: Indices, wanted: Requirements) -> Batch:
-        """Return the batch of these rows, checked whoever else has checked them."""
-        X = self.read(rows)
-        wanted.check(X, rows + self.number)
-        return Batch.of(X, rows)
+    def read(self, rows: Indices) -> Array:
+        """Return the rows as a new C-ordered array."""
+        X = super().read(rows)
+        self.wanted.check(X, rows + self.number)
+        return X
 
 
 def _worker() -> str:
