@@ -721,6 +721,12 @@ class SOMF(
         with self._evaluating(X, client) as evaluation:
             return evaluation.codes(source)
 
+    def fit_transform(
+        self, X: Any, y: Any = None, *, X_val: Any = None, client: Any = None
+    ) -> Any:
+        """Learn the dictionary, and return the codes: `fit`, then `transform`."""
+        return self.fit(X, y, X_val=X_val, client=client).transform(X, client=client)
+
     def iter_transform(self, X: Any, *, client: Any = None) -> Iterator[Array]:
         """Yield the codes of samples in order, some hundreds at a time.
 
