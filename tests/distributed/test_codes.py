@@ -319,6 +319,14 @@ def test_errors_name_the_worker_and_the_rows(model, X, active, make, tmp_path):
         model.score(data)
 
 
+def test_files_that_workers_do_not_find(model, X, active, tmp_path):
+    sources = [as_source(path) for path in files(X, tmp_path)]
+    (tmp_path / "a.npy").unlink()
+    message = r"Worker tcp://\S+, rows 0 to 699 of X: .*a.npy.* under the path"
+    with pytest.raises(OSError, match=message):
+        model.score(sources)
+
+
 def test_negative_samples_are_refused_by_nmf(X, active):
     model = SOMF.nmf(K, n_epochs=1, n_threads=1, random_state=0).fit(abs(X))
     X = abs(X)

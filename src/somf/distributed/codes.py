@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import uuid
 from collections import deque
 from collections.abc import Iterator
@@ -81,7 +82,7 @@ class RemoteEvaluation:
                 heights = data.chunks[0]
                 order = None if columns is None else self._send(columns)
             else:
-                data = self._send(part, everywhere=not stored.in_memory)
+                data = self._send_source(part, stored.in_memory)
                 heights = tuple(np.diff(cuts(part)).tolist())
                 order = None
             array = dask.map_blocks(
@@ -110,6 +111,13 @@ class RemoteEvaluation:
         """Send to all workers, or to one from which the others get what they need."""
         # Not under its hash: who forgets it would take it away from whoever sent it too
         return self.client.scatter(what, broadcast=everywhere, hash=False)
+
+    def _send_source(self, source: Source, in_memory: bool) -> Any:
+        """Send samples, or word of where they are, which tasks read and not Dask."""
+        if in_memory:
+            return self._send(source, everywhere=False)
+        cloudpickle = need("cloudpickle", "dask", "Running on Dask")
+        return self._send(cloudpickle.dumps(source))
 
     def _result(self, array: Any) -> Any:
         return array if self.lasting else np.concatenate(list(self._blocks(array)))
@@ -184,28 +192,30 @@ def cuts(source: Source) -> Indices:
 def _evaluate(
     what: str,
     first_row: int,
-    data: Array | Source,
+    data: Array | Source | bytes,
     order: Indices | None,
     evaluation: Evaluation,
     block_info: Any = None,
 ) -> Array:
     """Return what a method of `Evaluation` makes of a block of rows.
 
-    `data` is the block, or what to read it from, and `order` that of its features.
+    `data` is the block, or what to read it from, packed if that has to be opened, and
+    `order` that of its features.
     """
     here = block_info[None]
     start, stop = here["array-location"][0]
     if start == stop:
         return np.empty(here["chunk-shape"], here["dtype"])
     number, wanted = first_row + start, evaluation.wanted
-    if isinstance(data, Source):
-        source = CheckedRows(data, start, stop, number, wanted)
-    else:
-        block: Source = ArraySource(data)
-        if order is not None:
-            block = ReorderedSource(block, order)
-        source = CheckedRows(block, 0, stop - start, number, wanted)
     try:
+        if isinstance(data, np.ndarray):
+            block: Source = ArraySource(data)
+            if order is not None:
+                block = ReorderedSource(block, order)
+            source = CheckedRows(block, 0, stop - start, number, wanted)
+        else:
+            opened = _open(data) if isinstance(data, bytes) else data
+            source = CheckedRows(opened, start, stop, number, wanted)
         with Team(evaluation.team.n_threads) as team:
             known = replace(wanted, known=True)
             result = getattr(replace(evaluation, team=team, wanted=known), what)(source)
@@ -214,6 +224,15 @@ def _evaluate(
         rows = f"rows {number} to {number + stop - start - 1} of X"
         raise kind(f"{_worker()}, {rows}: {error}") from error
     return np.asarray(result).reshape(stop - start, -1)
+
+
+def _open(packed: bytes) -> Source:
+    try:
+        source: Source = pickle.loads(packed)
+    except FileNotFoundError as error:
+        text = f"{error}; workers must find files under the path that the client gives."
+        raise FileNotFoundError(text) from error
+    return source
 
 
 class CheckedRows(RowRange):
