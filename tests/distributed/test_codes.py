@@ -225,12 +225,12 @@ def test_fit_transform_does_both_in_one_place(X, client):
 
 
 def test_codes_are_streamed_a_few_blocks_ahead(model, X, active):
-    parts = model.iter_transform(da.from_array(X, (10, P)))
+    parts = model.iter_transform(da.from_array(X, (35, P)))
     first = next(parts)
     waiting = [key for key in active.futures if str(key).startswith("finalize")]
-    assert 1 <= len(waiting) <= 2 * THREADS + 1  # of 70
+    assert 1 <= len(waiting) <= 2 * THREADS + 1  # of 20
     codes = [first, *parts]
-    assert [len(part) for part in codes] == [10] * 70
+    assert [len(part) for part in codes] == [35] * 20
     np.testing.assert_allclose(
         np.concatenate(codes), model.transform(X), rtol=1e-10, atol=1e-10
     )
@@ -370,7 +370,7 @@ def test_features_in_another_order(X, active, tmp_path):
 
 
 def test_codes_survive_a_worker(model, X, active):
-    codes = model.transform(da.from_array(X, (10, P)))
+    codes = model.transform(da.from_array(X, (35, P)))
     workers = active.run(os.getpid)
     os.kill(next(iter(workers.values())), signal.SIGKILL)
     assert_same(codes, model.transform(X))
