@@ -712,9 +712,10 @@ class SOMF(
         Returns
         -------
         codes : array of shape (n_samples, n_components)
-            A Dask array if workers compute them: they do so block by block when codes
-            are asked for, and keep them. ``codes.to_zarr(path)`` writes them from
-            there. With "local", whose workers end with the call, a NumPy array.
+            If workers compute them, a Dask array in the blocks of X. They begin when it
+            is asked for: ``codes.to_zarr(path)`` lets them write it, and
+            ``codes.persist()`` keep it. With "local", whose workers end with the call,
+            it is a NumPy array.
         """
         check_is_fitted(self)
         source = self._known_samples(X)
