@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from somf.checkpoints import Checkpoints, catch_signals, read_newest
 from somf.choices import Choices, choose, updated_features
-from somf.inputs import check_samples, requirements
+from somf.inputs import check_samples, is_source, requirements
 from somf.parameters import check_indices, check_parameters
 from somf.problem import AtomConstraint, CodePenalty, Problem
 from somf.progress import (
@@ -489,7 +489,7 @@ class SOMF(
         choices = self._choices(source)
         tol = self.tol if self.reduction_schedule == "constant" else 0
         rule = StopRule(self.n_epochs, tol, self.patience)
-        validate = self._validation(team, held_out)
+        validate = self._validation(team, held_out, cluster)
         idle_limit = min(20, max(3, order.n_batches))
         if cluster is None:
             reader = make_reader(source, choices, order, requirements(self))
@@ -524,15 +524,20 @@ class SOMF(
         return parameters
 
     def _validation(
-        self, team: Team, held_out: Source | None
+        self, team: Team, held_out: Source | None, cluster: Cluster | None
     ) -> Callable[[], float] | None:
         if held_out is None:
             return None
-        evaluation = self._evaluation(team)
+        evaluation: Any = self._evaluation(team)
+        if cluster is not None:
+            from somf.distributed.codes import is_in_memory
+
+            if not is_in_memory(held_out):
+                evaluation = self._remote_evaluation(cluster)
 
         def objective() -> float:
             try:
-                return evaluation.objective(held_out)
+                return float(evaluation.objective(held_out))
             except ValueError as error:
                 raise ValueError(f"X_val cannot be used. {error}") from error
 
@@ -696,24 +701,50 @@ class SOMF(
 
     # -- use -------------------------------------------------------------------------
 
-    def transform(self, X: Any) -> Array:
-        """Return the codes of samples, (n_samples, n_components)."""
+    def transform(self, X: Any, *, client: Any = None) -> Any:
+        """Return the codes of samples, (n_samples, n_components).
+
+        Parameters
+        ----------
+        X : as for `fit`
+        client : dask.distributed.Client, "local" or False, default=None
+            Where to compute, as for `fit`.
+
+        Returns
+        -------
+        codes : array of shape (n_samples, n_components)
+            If workers compute them, a Dask array in the blocks of X. They begin when it
+            is asked for: ``codes.to_zarr(path)`` lets them write it, and
+            ``codes.persist()`` keep it. With "local", whose workers end with the call,
+            it is a NumPy array.
+        """
         check_is_fitted(self)
         source = self._known_samples(X)
-        with Team(resolve_n_threads(self.n_threads)) as team:
-            return self._evaluation(team).codes(source)
+        with self._evaluating(X, client) as evaluation:
+            return evaluation.codes(source)
 
-    def iter_transform(self, X: Any) -> Iterator[Array]:
-        """Yield the codes of samples in order, some hundreds at a time."""
+    def fit_transform(
+        self, X: Any, y: Any = None, *, X_val: Any = None, client: Any = None
+    ) -> Any:
+        """Learn the dictionary, and return the codes: `fit`, then `transform`."""
+        return self.fit(X, y, X_val=X_val, client=client).transform(X, client=client)
+
+    def iter_transform(self, X: Any, *, client: Any = None) -> Iterator[Array]:
+        """Yield the codes of samples in order, some hundreds at a time.
+
+        Workers of a Dask cluster compute them if they would for `transform`. They are
+        then as many at a time as X has in a block.
+        """
         check_is_fitted(self)
         source = self._known_samples(X)
-        with Team(resolve_n_threads(self.n_threads)) as team:
-            yield from self._evaluation(team).stream(source)
+        with self._evaluating(X, client) as evaluation:
+            yield from evaluation.stream(source)
 
-    def impute(self, X: Any) -> Array:
+    def impute(self, X: Any, *, client: Any = None) -> Any:
         """Return X with every NaN replaced by what codes and components say there.
 
-        Needs ``missing="mask"``.
+        Needs ``missing="mask"``. It is a Dask array if codes would be one, see
+        `transform`.
         """
         check_is_fitted(self)
         if self.missing != "mask":
@@ -722,9 +753,8 @@ class SOMF(
                 'fit, so that NaN means "not known".'
             )
         source = self._known_samples(X)
-        with Team(resolve_n_threads(self.n_threads)) as team:
-            parts = list(self._evaluation(team).imputed(source))
-        return self._in_original_order(np.concatenate(parts))
+        with self._evaluating(X, client) as evaluation:
+            return self._in_original_order(evaluation.imputed(source))
 
     def inverse_transform(self, X: ArrayLike) -> Array:
         """Return the samples that codes stand for: codes times components."""
@@ -737,12 +767,37 @@ class SOMF(
             )
         return np.asarray(codes @ self.components_)
 
-    def score(self, X: Any, y: Any = None) -> float:
-        """Return minus the mean objective over the samples: higher is better."""
+    def score(self, X: Any, y: Any = None, *, client: Any = None) -> float:
+        """Return minus the mean objective over the samples: higher is better.
+
+        Parameters
+        ----------
+        X : as for `fit`
+        y : ignored
+        client : as for `fit`
+        """
         check_is_fitted(self)
         source = self._known_samples(X)
-        with Team(resolve_n_threads(self.n_threads)) as team:
-            return -self._evaluation(team).objective(source)
+        with self._evaluating(X, client) as evaluation:
+            return -float(evaluation.objective(source))
+
+    @contextmanager
+    def _evaluating(self, X: Any, client: Any) -> Iterator[Any]:
+        """Open what codes samples: an `Evaluation`, here or on the workers."""
+        on_cluster = client is not None or is_source(X)
+        with self._cluster(X, client) if on_cluster else nullcontext() as cluster:
+            if cluster is not None:
+                lasting = not isinstance(client, str)  # "local" ends with us
+                yield self._remote_evaluation(cluster, lasting)
+                return
+            with Team(resolve_n_threads(self.n_threads)) as team:
+                yield self._evaluation(team)
+
+    def _remote_evaluation(self, cluster: Cluster, lasting: bool = True) -> Any:
+        from somf.distributed.codes import RemoteEvaluation
+
+        team = Team(self.n_threads or 1)  # a worker has tasks for all of its threads
+        return RemoteEvaluation(self._evaluation(team), cluster.user_client, lasting)
 
     def _evaluation(self, team: Team) -> Evaluation:
         return Evaluation(
@@ -757,20 +812,16 @@ class SOMF(
     def _known_samples(self, X: Any) -> Source:
         return check_samples(self, X, feature_order=self.state_.feature_order)
 
-    def _in_original_order(self, A: Array) -> Array:
+    def _in_original_order(self, A: Any) -> Any:
         """Undo a shuffling of the features: columns as in the data before it."""
         order = self.state_.feature_order
-        if order is None:
-            return A
-        out = np.empty_like(A)
-        out[:, order] = A
-        return out
+        return A if order is None else np.take(A, np.argsort(order), axis=1)
 
     @property
     def components_(self) -> Array:
         """The dictionary, an atom a row, as a read-only view."""
         check_is_fitted(self)
-        view = self._in_original_order(self.state_.D).view()
+        view: Array = self._in_original_order(self.state_.D).view()
         view.flags.writeable = False
         return view
 

@@ -63,6 +63,13 @@ def estimator_parameters(function: Function) -> Function:
     return preset(config(function))
 
 
+def dask_option(function: Function) -> Function:
+    """Add `--dask`, for which `somf.cli.running.dask_client` gives a client."""
+    text = 'Address of a Dask scheduler, or "local".'
+    add = click.option("--dask", metavar="ADDRESS", help=text)
+    return add(function)
+
+
 @cache
 def estimator_options() -> tuple[click.Option, ...]:
     """Return an option for each parameter of `SOMF`."""

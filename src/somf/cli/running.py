@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ from somf.cli.runs import RunFolder, write_trace
 from somf.cli.settings import Settings, make_parameters
 from somf.estimator import SOMF
 from somf.progress import observed_by
+from somf.sources.checks import need
 from somf.sources.nifti import NiftiSource
+from somf.threads import resolve_n_threads
 
 
 def run(
@@ -83,3 +87,30 @@ def _fit(
     model = SOMF(**parameters)
     model.fit(X, X_val=X_val)
     return model
+
+
+@contextmanager
+def dask_client(address: str | None) -> Iterator[Any]:
+    """Connect to a Dask scheduler, or start one with workers here for "local".
+
+    Without an address there is no client.
+    """
+    if address is None:
+        yield None
+        return
+    distributed = need("distributed", "dask", "--dask")
+    if address == "local":
+        from somf.distributed.cluster import local_client
+
+        with local_client(resolve_n_threads(None)) as client:
+            yield client
+        return
+    try:
+        connected = distributed.Client(address, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise Failure(
+            f"--dask {address}: there is no Dask scheduler ({error}). Give the address "
+            'that "dask scheduler" prints, such as tcp://10.0.0.1:8786, or "local".'
+        ) from error
+    with connected as client:
+        yield client

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from somf.cli.base import Command, data_argument, json_option, open_data, show
-
-if TYPE_CHECKING:
-    from somf.estimator import SOMF
-
+from somf.cli.options import dask_option
 
 model_argument = click.argument("model", type=click.Path())
 
@@ -27,6 +24,7 @@ model_argument = click.argument("model", type=click.Path())
     help="Where the codes go: a .npy file or a .zarr array.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace an output that is there.")
+@dask_option
 @json_option
 @click.pass_context
 def transform(
@@ -35,13 +33,16 @@ def transform(
     data: tuple[str, ...],
     output: str,
     overwrite: bool,
+    dask: str | None,
     as_json: bool,
 ) -> None:
     """Write the codes of DATA, batch by batch.
 
     MODEL is a model file or the folder of a run. The output appears when it is
-    complete.
+    complete. With --dask, workers read DATA, so they must find it under the same path,
+    and the codes come here to be written.
     """
+    from somf.cli.running import dask_client
     from somf.cli.runs import load_model
     from somf.progress import CountProgress
 
@@ -50,9 +51,9 @@ def transform(
     fitted = load_model(model)
     source = open_data(data)
     shape = (source.shape[0], fitted.n_components_)
-    with CountProgress("transform") as progress:
+    with dask_client(dask) as client, CountProgress("transform") as progress:
         dtype = fitted.components_.dtype
-        codes = _told(fitted, source, progress)
+        codes = _told(fitted.iter_transform(source, client=client), shape[0], progress)
         WRITERS[target.suffix](target, shape, dtype, codes)
     facts = {"output": output, "shape": shape, "dtype": str(dtype)}
     lines = [f"Codes of {shape[0]} samples, {shape[1]} each: {output}"]
@@ -77,12 +78,12 @@ def _check_output(
         raise click.UsageError(text, ctx)
 
 
-def _told(model: SOMF, source: Any, progress: Any) -> Iterator[Any]:
+def _told(codes: Iterator[Any], n_samples: int, progress: Any) -> Iterator[Any]:
     done = 0
-    for part in model.iter_transform(source):
+    for part in codes:
         yield part
         done += len(part)
-        progress(done, source.shape[0])
+        progress(done, n_samples)
 
 
 def _write_npy(
@@ -126,17 +127,20 @@ WRITERS = {".npy": _write_npy, ".zarr": _write_zarr}
 @click.command(cls=Command)
 @model_argument
 @data_argument()
+@dask_option
 @json_option
-def score(model: str, data: tuple[str, ...], as_json: bool) -> None:
+def score(model: str, data: tuple[str, ...], dask: str | None, as_json: bool) -> None:
     """Print how well a model explains DATA.
 
     The score is minus the mean objective: higher is better. MODEL is a model file or
     the folder of a run.
     """
+    from somf.cli.running import dask_client
     from somf.cli.runs import load_model
 
     fitted = load_model(model)
     source = open_data(data)
-    value = fitted.score(source)
+    with dask_client(dask) as client:
+        value = fitted.score(source, client=client)
     facts = {"score": value, "objective": -value, "n_samples": source.shape[0]}
     show(as_json, facts, [f"Score {value:.6g} on {source.shape[0]} samples."])

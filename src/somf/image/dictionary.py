@@ -279,7 +279,7 @@ class PatchDictionary(TransformerMixin, BaseEstimator):
         image, stack, _ = self._known_image(X)
         if stack is not None:
             source = form.source(image, stack, n_threads=self.n_threads)
-            return self.model_.transform(source)
+            return np.asarray(self.model_.transform(source))
         rows = range(0, image.shape[0], step)
         n_columns = len(range(0, image.shape[1], step))
         codes = np.empty((len(rows), n_columns, len(self.components_)), np.float32)

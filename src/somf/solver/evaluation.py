@@ -32,6 +32,7 @@ class Evaluation:
     tol: float
     max_iter: int
     wanted: Requirements = COMPLETE
+    G: Array | None = None  # D Dᵀ, if somebody knows it already
 
     def codes(self, source: Source) -> Array:
         """Return the exact codes of all samples, (n_samples, n_components)."""
@@ -39,30 +40,37 @@ class Evaluation:
 
     def stream(self, source: Source) -> Iterator[Array]:
         """Yield the codes of the samples in order, some at a time."""
-        G = self._gram()
+        G = self.gram()
         for batch in self._batches(source):
             yield self._codes(batch, G)
 
-    def imputed(self, source: Source) -> Iterator[Array]:
-        """Yield the samples in order, some at a time, with missing entries filled."""
-        G = self._gram()
+    def imputed(self, source: Source) -> Array:
+        """Return the samples with missing entries filled."""
+        G, parts = self.gram(), []
         for batch in self._batches(source):
             codes = self._codes(batch, G)
             if batch.missing is not None:
                 impute(batch.X, batch.missing, codes, self.D, self.team)
-            yield batch.X[batch.rows]
+            parts.append(batch.X[batch.rows])
+        return np.concatenate(parts)
+
+    def losses(self, source: Source) -> NDArray[np.float64]:
+        """Return ½‖x − D a‖² + alpha·Ω(a) of each sample."""
+        return np.concatenate(list(self._stream_losses(source)))
 
     def objective(self, source: Source) -> float:
         """Return the mean of ½‖x − D a‖² + alpha·Ω(a) over the samples."""
-        G = self._gram()
-        total = sum(
-            float(self._losses(batch, self._codes(batch, G)).sum())
-            for batch in self._batches(source)
-        )
+        total = sum(float(losses.sum()) for losses in self._stream_losses(source))
         return total / source.shape[0]
 
-    def _gram(self) -> Array:
-        return np.asarray(self.D @ self.D.T)
+    def _stream_losses(self, source: Source) -> Iterator[NDArray[np.float64]]:
+        G = self.gram()
+        for batch in self._batches(source):
+            yield self._losses(batch, self._codes(batch, G))
+
+    def gram(self) -> Array:
+        """Return D Dᵀ."""
+        return np.asarray(self.D @ self.D.T) if self.G is None else self.G
 
     def _batches(self, source: Source) -> Iterator[Batch]:
         n_samples = source.shape[0]

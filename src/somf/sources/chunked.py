@@ -375,10 +375,10 @@ class DaskSource(ChunkedSource):
             np.unique(np.cumsum([0, *lengths])) for lengths in array.chunks
         )
         self._set_layout(rows, features)
-        self._array = array
+        self.array = array
 
     def _block(self, rows: slice, features: slice) -> Array:
-        return np.asarray(self._array[rows, features].compute())
+        return np.asarray(self.array[rows, features].compute())
 
 
 def read_in_order(source: Source, n_rows: int) -> Source:
