@@ -556,7 +556,7 @@ class SOMF(
             catch_signals(checkpoints is not None) as signals,
         ):
             for report in run:
-                bar.follow(report)
+                bar.follow(report, run.workers)
                 self.n_iter_ = run.progress.n_epochs_done
                 self.objective_ = run.progress.objective
                 if report.ends_epoch and callbacks.end_epoch(self._fitted_attributes()):

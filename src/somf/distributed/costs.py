@@ -198,7 +198,9 @@ class Network:
 
     bandwidth: float = 1e9  # bytes a second, of the link of the client: 10 Gbit/s
     latency: float = 5e-4  # seconds, one way, with what Dask adds
-    message: float = 0.0  # seconds that the client spends on a message, beside its bytes
+    message: float = (
+        0.0  # seconds that the client spends on a message, beside its bytes
+    )
 
 
 @dataclass(frozen=True)
