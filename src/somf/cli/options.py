@@ -63,6 +63,12 @@ def estimator_parameters(function: Function) -> Function:
     return preset(config(function))
 
 
+def dask_option(function: Function) -> Function:
+    """Add `--dask`."""
+    text = 'Address of a Dask scheduler, or "local".'
+    return click.option("--dask", metavar="ADDRESS", help=text)(function)
+
+
 @cache
 def estimator_options() -> tuple[click.Option, ...]:
     """Return an option for each parameter of `SOMF`."""

@@ -2,17 +2,82 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+
+import click
 
 from somf.checkpoints import Interrupted, find
 from somf.cli.base import Failure, open_data
 from somf.cli.live import LivePage
 from somf.cli.runs import RunFolder, write_trace
 from somf.cli.settings import Settings, make_parameters
+from somf.distributed.cluster import local_client
 from somf.estimator import SOMF
 from somf.progress import observed_by
+from somf.sources.checks import need
 from somf.sources.nifti import NiftiSource
+from somf.threads import resolve_n_threads
+
+ANSWER = 5.0  # seconds in which a scheduler has to answer
+
+
+@contextmanager
+def dask_client(address: str, n_workers: int | None = None) -> Iterator[Any]:
+    """Connect to a Dask scheduler; "local" starts one, with a worker for each core."""
+    distributed = need("distributed", "dask", "--dask")
+    if address == "local":
+        with ExitStack() as stack:
+            with _children_ignore_ctrl_c():  # it would end them before the checkpoint
+                started = local_client(n_workers or resolve_n_threads(None))
+                client = stack.enter_context(started)
+            _show_cluster(client)
+            yield client
+        return
+    try:
+        distributed.comm.get_address_host_port(address)
+    except ValueError as error:
+        raise ValueError(
+            f"--dask {address} is not the address of a scheduler ({error}). Give one "
+            'such as tcp://host:8786, or "local" for workers on this machine.'
+        ) from error
+    try:
+        client = distributed.Client(address, timeout=ANSWER, set_as_default=False)
+    except OSError as error:
+        raise OSError(
+            f"No Dask scheduler answered at {address} within {ANSWER:.0f} seconds. "
+            f"Start one with `dask scheduler`, and workers with `dask worker {address}`"
+            ' where the data can be read; or use "local" for workers on this machine.'
+        ) from error
+    with client:
+        _show_cluster(client)
+        yield client
+
+
+@contextmanager
+def _children_ignore_ctrl_c() -> Iterator[None]:
+    """Let processes that are started inside ignore SIGINT, which they inherit."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _show_cluster(client: Any) -> None:
+    n_workers = len(client.nthreads())
+    click.echo(
+        f"{n_workers} worker{'' if n_workers == 1 else 's'} at "
+        f"{client.scheduler.address}. Dask's dashboard: {client.dashboard_link}",
+        err=True,
+    )
 
 
 def run(
@@ -21,11 +86,12 @@ def run(
     resume: bool,
     overwrite: bool = False,
     watch: bool = False,
+    client: Any = None,
 ) -> SOMF:
     """Fit or resume, and write the files of the run; what failed can be resumed.
 
     If there is no checkpoint to resume from, nothing is left. With `watch`, the page of
-    the run is there from its first iteration on.
+    the run is there from its first iteration on. A Dask client runs it on its workers.
     """
     X, X_val = _open(settings)
     if overwrite:
@@ -36,9 +102,9 @@ def run(
     try:
         with observed_by(live):
             if resume and before:
-                model = SOMF.resume(checkpoints, X, X_val=X_val)
+                model = SOMF.resume(checkpoints, X, X_val=X_val, client=client)
             else:
-                model = _fit(folder, settings, checkpoints, X, X_val)
+                model = _fit(folder, settings, checkpoints, X, X_val, client)
     except Interrupted as error:
         live.stop()
         text = f"{error}, on the command line: {folder.resume_command}"
@@ -71,7 +137,12 @@ def _open(settings: Settings) -> tuple[Any, Any]:
 
 
 def _fit(
-    folder: RunFolder, settings: Settings, checkpoints: Path, X: Any, X_val: Any
+    folder: RunFolder,
+    settings: Settings,
+    checkpoints: Path,
+    X: Any,
+    X_val: Any,
+    client: Any,
 ) -> SOMF:
     parameters = make_parameters(settings) | {"checkpoint": checkpoints}
     folder.path.mkdir(parents=True, exist_ok=True)
@@ -81,5 +152,5 @@ def _fit(
     if parameters["progress"] == "auto":  # lines in a log, too
         parameters["progress"] = True
     model = SOMF(**parameters)
-    model.fit(X, X_val=X_val)
+    model.fit(X, X_val=X_val, client=client)
     return model
