@@ -141,6 +141,8 @@ def plan(
     model._check_against(source)
     init = model.dict_init
     n_given = None if isinstance(init, str) else len(np.asarray(init))
+    check_number("bandwidth", bandwidth, 1)
+    check_number("latency", latency, 0)
     shared = _share(X, source, n_workers)
     decided = parameters
     if shared is not None and shared.n_lanes > 1 and model.dict_update == "auto":

@@ -124,7 +124,7 @@ def test_prediction_adds_up():
 
 def test_what_is_left_for_later_is_waited_for_only_if_it_is_long():
     sizes = Sizes(10**5, 1000, 10, 100, n_workers=2)
-    network = Network(bandwidth=1e12, latency=0)
+    network = Network(bandwidth=1e12, latency=0, message=0)
     short, long = (
         predict(sizes, Compute(1e-3, 0.1, rest=rest), network) for rest in (1e-3, 0.01)
     )
@@ -134,6 +134,6 @@ def test_what_is_left_for_later_is_waited_for_only_if_it_is_long():
 
 
 def test_ideal_network_and_client_lose_nothing():
-    ideal = Network(bandwidth=float("inf"), latency=0)
+    ideal = Network(bandwidth=float("inf"), latency=0, message=0)
     sizes = Sizes(10**6, 1000, 10, 1000, n_workers=8)
     assert predict(sizes, Compute(1e-3, 0), ideal).efficiency == pytest.approx(1)

@@ -95,7 +95,8 @@ class WorkersPlan:
             f"{show_time(self.coding_seconds)} for codes, "
             f"{show_time(self.client_seconds)} for the dictionary, "
             f"{show_time(self.network_seconds)} for a network of "
-            f"{show_bytes(self.bandwidth)}/s and {1000 * self.latency:g} ms"
+            f"{show_bytes(self.bandwidth)}/s and {1000 * self.latency:g} ms, with "
+            f"{1000 * Network.message:g} ms of Dask for a message"
         )
         lines.append(
             f"that is {self.speedup:.2g} times as fast as one such worker alone"
