@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -103,8 +103,8 @@ def fit(
         return
     from somf.cli.running import dask_client, run
 
-    cluster = dask_client(dask, workers) if dask else nullcontext()
-    with cluster as client, _watched(folder, watch):  # which may wait at the end
+    # The page may wait at the end.
+    with dask_client(dask, workers) as client, _watched(folder, watch):
         model = run(folder, settings, resume, overwrite, watch, client)
         _show_result(folder, model, as_json)
 

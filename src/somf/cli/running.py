@@ -27,8 +27,14 @@ ANSWER = 5.0  # seconds in which a scheduler has to answer
 
 
 @contextmanager
-def dask_client(address: str, n_workers: int | None = None) -> Iterator[Any]:
-    """Connect to a Dask scheduler; "local" starts one, with a worker for each core."""
+def dask_client(address: str | None, n_workers: int | None = None) -> Iterator[Any]:
+    """Connect to a Dask scheduler; "local" starts one, with a worker for each core.
+
+    Without an address there is no client.
+    """
+    if address is None:
+        yield None
+        return
     distributed = need("distributed", "dask", "--dask")
     if address == "local":
         with ExitStack() as stack:
@@ -38,24 +44,28 @@ def dask_client(address: str, n_workers: int | None = None) -> Iterator[Any]:
             _show_cluster(client)
             yield client
         return
+    with _connect(distributed, address) as client:
+        _show_cluster(client)
+        yield client
+
+
+def _connect(distributed: Any, address: str) -> Any:
+    none = f"--dask {address}: there is no Dask scheduler"
     try:
         distributed.comm.get_address_host_port(address)
     except ValueError as error:
         raise ValueError(
-            f"--dask {address} is not the address of a scheduler ({error}). Give one "
-            'such as tcp://host:8786, or "local" for workers on this machine.'
+            f"{none} of this name ({error}). Give an address such as tcp://host:8786, "
+            'or "local" for workers on this machine.'
         ) from error
     try:
-        client = distributed.Client(address, timeout=ANSWER, set_as_default=False)
+        return distributed.Client(address, timeout=ANSWER, set_as_default=False)
     except OSError as error:
         raise OSError(
-            f"No Dask scheduler answered at {address} within {ANSWER:.0f} seconds. "
-            f"Start one with `dask scheduler`, and workers with `dask worker {address}`"
-            ' where the data can be read; or use "local" for workers on this machine.'
+            f"{none} that answers within {ANSWER:g} seconds. Start one with `dask "
+            f"scheduler`, and workers with `dask worker {address}` where the data can "
+            'be read; or use "local" for workers on this machine.'
         ) from error
-    with client:
-        _show_cluster(client)
-        yield client
 
 
 @contextmanager
