@@ -5,7 +5,9 @@ import signal
 import subprocess
 import sys
 import tomllib
+from functools import partial
 
+import distributed
 import numpy as np
 import pytest
 import scipy.sparse
@@ -18,9 +20,6 @@ from somf.distributed.cluster import Cluster
 OPTIONS = "--n-components 4 --alpha 0.1 --n-epochs 2 --batch-size 40 --reduction 2"
 OPTIONS += " --random-state 0 --n-threads 1 --max-staleness 0"
 OPTIONS = OPTIONS.split()
-
-# Another scheduler on this machine may have the usual port of the dashboard.
-busy_port = pytest.mark.filterwarnings("ignore:Port 8787 is already in use")
 
 
 @pytest.fixture(scope="module")
@@ -125,8 +124,15 @@ def test_parameters_of_a_distributed_fit_are_settings(cluster, placed, data, tmp
     assert len(placed) == 2
 
 
-@busy_port
-def test_one_local_worker_gives_the_bits_of_a_fit_here(placed, X, data, tmp_path):
+@pytest.fixture
+def any_port(monkeypatch):
+    """For the dashboard: another scheduler may have the usual one."""
+    local = partial(distributed.LocalCluster, dashboard_address=":0")
+    monkeypatch.setattr(distributed, "LocalCluster", local)
+
+
+@pytest.mark.usefixtures("any_port")
+def test_one_local_worker_gives_the_bits_of_a_fit_here(placed, data, tmp_path):
     local = ["--dask", "local", "--workers", 1]
     result = somf("fit", data, "--output", tmp_path / "run", *OPTIONS, *local)
     assert result.exit_code == 0, result.stderr
