@@ -94,7 +94,7 @@ class Sizes:
 class ExchangeBytes:
     """Bytes of the arrays and counters that one worker hears and tells.
 
-    What Dask puts around them, about two kilobytes for a message, is not counted.
+    What Dask puts around them, less than a kilobyte for a message, is not counted.
     """
 
     down: float  # in an exchange: the dictionary that changed, and what to do
