@@ -66,13 +66,13 @@ def test_memory_is_shared_but_for_the_dictionary(X):
     two, four = (plan(X, make_model(), seconds=0, n_workers=n).workers for n in (2, 4))
     assert two.samples_bytes == two.n_samples * P * 4
     assert four.samples_bytes < 0.52 * two.samples_bytes
-    rest = four.memory_bytes - four.samples_bytes
-    assert rest > 3 * 4 * K * P  # D, B and the B that is handed over
     masked = plan(X, make_model(aggregation="masked"), seconds=0, n_workers=4).workers
     assert masked.hand_over_bytes == masked.hand_overs_per_epoch == 0
+    more = four.memory_bytes - masked.memory_bytes
+    assert more == 4 * K * P - 8 * P  # the B that is on its way; clocks of features
     assert masked.client_memory_bytes < four.client_memory_bytes
-    more = plan(X, make_model(), seconds=0, n_workers=8).workers
-    grown = more.client_memory_bytes - four.client_memory_bytes
+    eight = plan(X, make_model(), seconds=0, n_workers=8).workers
+    grown = eight.client_memory_bytes - four.client_memory_bytes
     assert grown >= 4 * 4 * K * P  # all workers hand over B at once
 
 
