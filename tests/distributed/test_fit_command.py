@@ -201,7 +201,8 @@ def test_a_scheduler_that_does_not_answer(data, tmp_path, monkeypatch):
     result = somf("fit", data, "--output", run, *OPTIONS, "--dask", address)
     assert result.exit_code == 1
     assert result.stderr.count("\n") == 1
-    for words in (address, "`dask scheduler`", f"`dask worker {address}`"):
+    none = f"--dask {address}: there is no Dask scheduler"
+    for words in (none, "`dask scheduler`", f"`dask worker {address}`"):
         assert words in result.stderr
     assert not run.exists()
 
