@@ -562,7 +562,7 @@ class SOMF(
             closing(iter(run)) as reports,  # also if somebody who watches raises
         ):
             for report in reports:
-                bar.follow(report)
+                bar.follow(report, run.workers)
                 self.n_iter_ = run.progress.n_epochs_done
                 self.objective_ = run.progress.objective
                 if report.ends_epoch and callbacks.end_epoch(self._fitted_attributes()):

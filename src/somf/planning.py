@@ -11,15 +11,24 @@ import numpy as np
 from sklearn.base import clone
 
 from somf.choices import Choices, choose
+from somf.distributed.costs import Network
+from somf.distributed.needs import WorkersPlan, plan_workers
+from somf.distributed.parts import PartedSource, part
 from somf.estimator import SOMF
 from somf.inputs import check_samples
 from somf.memory import available_memory
-from somf.parameters import check_parameters
-from somf.reading import cache_bytes, reads_chunks, rows_read, sample_order
-from somf.solver.products import TILE
-from somf.sources.ahead import DEPTH
-from somf.sources.base import ArraySource, Source
-from somf.sources.mapped import MappedSource
+from somf.needs import (
+    averages_bytes,
+    flops,
+    memory_bytes,
+    reading_bytes,
+    show_bytes,
+    show_time,
+)
+from somf.parameters import check_number, check_parameters
+from somf.reading import rows_read, sample_order
+from somf.solver.trace import PHASES
+from somf.sources.base import Source
 from somf.threads import Team, resolve_n_threads
 
 WARM_UP = 3  # iterations that compile, and allocate buffers
@@ -43,6 +52,7 @@ class Plan:
     iterations_per_epoch: int
     seconds_per_epoch: float | None = None
     advice: list[str] = field(default_factory=list)
+    workers: WorkersPlan | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain values, for JSON."""
@@ -50,10 +60,23 @@ class Plan:
 
     def lines(self) -> list[str]:
         """Return the plan in words."""
-        flops = f"{self.flops_per_iteration:.2g}"
         lines = [
             f"{self.n_samples:,} samples of {self.n_features:,} features "
             f"({show_bytes(self.data_bytes)}), {self.n_components} components",
+        ]
+        if self.workers is None:
+            lines += self._lines_of_one()
+        else:
+            lines += self.workers.lines()
+        lines += [
+            f"{name}={value}: {self.reasons[name]}"
+            for name, value in self.settings.items()
+        ]
+        return lines + self.advice
+
+    def _lines_of_one(self) -> list[str]:
+        flops = f"{self.flops_per_iteration:.2g}"
+        lines = [
             f"memory beside the data: {show_bytes(self.memory_bytes)} at most, "
             f"{show_bytes(self.reading_bytes)} of it for what is read ahead",
             f"read in an epoch: {show_bytes(self.read_bytes_per_epoch)}",
@@ -63,17 +86,21 @@ class Plan:
             lines.append(f"averages of samples: {show_bytes(self.averages_bytes)}")
         if self.seconds_per_epoch is not None:
             lines.append(f"an epoch takes about {show_time(self.seconds_per_epoch)}")
-        lines += [
-            f"{name}={value}: {self.reasons[name]}"
-            for name, value in self.settings.items()
-        ]
-        return lines + self.advice
+        return lines
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
 
-def plan(X: Any, model: SOMF | None = None, *, seconds: float = 2.0) -> Plan:
+def plan(
+    X: Any,
+    model: SOMF | None = None,
+    *,
+    seconds: float = 2.0,
+    n_workers: int | None = None,
+    bandwidth: float = Network.bandwidth,
+    latency: float = Network.latency,
+) -> Plan:
     """Tell what ``model.fit(X)`` will need, and recommend settings.
 
     Parameters
@@ -84,6 +111,11 @@ def plan(X: Any, model: SOMF | None = None, *, seconds: float = 2.0) -> Plan:
     seconds : float, default=2.0
         How long iterations are tried to estimate the time of an epoch, compilation not
         counted; 0 does not try.
+    n_workers : int, default=None
+        Tell what a fit on so many workers of a Dask cluster will need, machines like
+        this one. None is a fit without a cluster.
+    bandwidth, latency : float, default=1e9, 5e-4
+        Bytes per second of the network of the client, and the seconds of a message.
 
     Returns
     -------
@@ -97,6 +129,9 @@ def plan(X: Any, model: SOMF | None = None, *, seconds: float = 2.0) -> Plan:
     >>> told = somf.plan(X, somf.SOMF(20, alpha=1.0), seconds=0)
     >>> told.settings["reduction"], told.iterations_per_epoch
     (5.0, 5)
+    >>> told = somf.plan(X, somf.SOMF(20, alpha=1.0), seconds=0, n_workers=4)
+    >>> told.workers.n_samples, told.workers.bytes_up
+    (250, 81652)
     """
     model = clone(model or SOMF())
     model.set_params(checkpoint=None, progress=False)
@@ -106,7 +141,13 @@ def plan(X: Any, model: SOMF | None = None, *, seconds: float = 2.0) -> Plan:
     model._check_against(source)
     init = model.dict_init
     n_given = None if isinstance(init, str) else len(np.asarray(init))
-    choices = choose(parameters, source, n_given)
+    check_number("bandwidth", bandwidth, 1)
+    check_number("latency", latency, 0)
+    shared = _share(X, source, n_workers)
+    decided = parameters
+    if shared is not None and shared.n_lanes > 1 and model.dict_update == "auto":
+        decided = parameters | {"dict_update": "observed"}  # as fit does
+    choices = choose(decided, source, n_given)
     order = sample_order(source, choices, bool(model.shuffle))
     n_samples, n_features = source.shape
     row_bytes = n_features * source.dtype.itemsize
@@ -117,82 +158,51 @@ def plan(X: Any, model: SOMF | None = None, *, seconds: float = 2.0) -> Plan:
     averages = averages_bytes(parameters, choices, source)
     needed = memory_bytes(parameters, choices, source, order.mix)
     needed += averages if averages < available_memory() // 2 else 0
+    local = needed
     took = None
     if seconds > 0 and needed < available_memory():
-        took = _try(model, source, seconds)
+        if shared is not None:  # what one of the workers does
+            own = max(1, choices.batch_size // shared.n_lanes)
+            model.set_params(batch_size=own, dict_update=choices.dict_update)
+        took = _try(model, source, seconds) * order.n_batches
+    advice = []
+    told = None
+    if shared is not None:
+        network = Network(bandwidth, latency)
+        phases = None if took is None else _phases(model)
+        told = plan_workers(parameters, choices, shared, network, phases)
+        took = told.seconds_per_epoch
+        needed = max(told.memory_bytes, told.client_memory_bytes)
+        if n_workers is not None and shared.n_lanes < n_workers:
+            advice.append(
+                f"The data come in {shared.n_lanes} pieces, so that {n_workers} "
+                "workers are too many: store or rechunk them in more, of fewer rows."
+            )
     return Plan(
         n_samples=n_samples,
         n_features=n_features,
         n_components=choices.n_components,
         settings=_settings(parameters, choices),
         reasons=_reasons(parameters, choices, source),
-        memory_bytes=needed,
+        memory_bytes=local,
         reading_bytes=reading_bytes(choices, source, order.mix),
         averages_bytes=averages,
         data_bytes=data,
         read_bytes_per_epoch=0 if source.in_memory else int(row_bytes * n_rows),
         flops_per_iteration=flops(parameters, choices, source),
         iterations_per_epoch=order.n_batches,
-        seconds_per_epoch=None if took is None else took * order.n_batches,
-        advice=_advice(parameters, source, data, needed),
+        seconds_per_epoch=took,
+        advice=advice + _advice(parameters, source, data, needed),
+        workers=told,
     )
 
 
-def memory_bytes(
-    parameters: dict[str, Any], choices: Choices, source: Source, mix: int = 0
-) -> int:
-    """Return the bytes beside the data and the averages; docs/how-it-works.md."""
-    n, p = source.shape
-    k, b = choices.n_components, choices.batch_size
-    q = p / choices.reduction
-    whole = choices.dict_update == "all" or choices.reduction == 1
-    masked = parameters["aggregation"] == "masked"
-    numbers: float = 2 * p * k + 2 * k * k
-    if choices.reduction > 1:
-        numbers += (b + k) * q + (0 if whole else 2 * k * q)
-    elif masked:
-        numbers += 2 * k * p
-    numbers += (16 if k <= 128 else 64) * (p if whole else q)
-    if parameters["missing"] == "mask":
-        numbers += b * k * k  # each sample has a Gram matrix of its own
-    numbers += TILE * (b + k) * resolve_n_threads(parameters["n_threads"])
-    size = int(source.dtype.itemsize * numbers) + 8 * (2 * p + n)
-    size += reading_bytes(choices, source, mix)
-    if isinstance(source, MappedSource) and source.in_place:
-        size += n * p * source.dtype.itemsize  # its pages, which the system can reclaim
-    return size + (8 * p if masked else 0)
-
-
-def reading_bytes(choices: Choices, source: Source, mix: int = 0) -> int:
-    """Return the bytes of batches that wait or are in use, and of chunks kept."""
-    if isinstance(source, ArraySource | MappedSource) and source.in_place:
-        return 0
-    n_features = source.shape[1]
-    width = n_features / choices.reduction if choices.reads_observed else n_features
-    depth = 0 if source.in_memory else DEPTH
-    size = int((depth + 1) * choices.batch_size * width * source.dtype.itemsize)
-    if reads_chunks(source, choices):
-        size += cache_bytes(source, mix)
-    return size
-
-
-def averages_bytes(parameters: dict[str, Any], choices: Choices, source: Source) -> int:
-    """Return the bytes of what the estimators "averaged" and "gram" remember."""
-    k = choices.n_components
-    numbers = {"averaged": k * k + 2 * k, "gram": 2 * k}
-    each = numbers.get(parameters["code_estimator"], 0)
-    return source.shape[0] * each * source.dtype.itemsize
-
-
-def flops(parameters: dict[str, Any], choices: Choices, source: Source) -> int:
-    """Return the flops of the products of an iteration, with dense codes."""
-    p, k, b = source.shape[1], choices.n_components, choices.batch_size
-    q = p / choices.reduction
-    everywhere = choices.dict_update == "all"
-    coded = p if parameters["code_estimator"] == "exact" else q
-    added = q if parameters["aggregation"] == "masked" else p
-    code = 2 * coded * k * b + 2 * q * k * k
-    return int(code + 2 * added * k * b + 2 * (p if everywhere else q) * k * k)
+def _share(X: Any, source: Source, n_workers: int | None) -> PartedSource | None:
+    """Cut the data into pieces for workers, if there are any."""
+    if n_workers is None:
+        return None
+    check_number("n_workers", n_workers, 1, integer=True)
+    return part(X, source, n_workers)
 
 
 def _try(model: SOMF, source: Source, seconds: float) -> float:
@@ -211,6 +221,13 @@ def _try(model: SOMF, source: Source, seconds: float) -> float:
     if n_done == 0:  # a run of very few iterations
         return float(model.trace_["time"][-1] / len(model.trace_["time"]))
     return elapsed / n_done
+
+
+def _phases(model: SOMF) -> dict[str, float]:
+    """Return the mean seconds of each phase of the iterations that were tried."""
+    trace = model.trace_
+    first = min(WARM_UP, len(trace["time"]) - 1)
+    return {name: float(trace[f"seconds_{name}"][first:].mean()) for name in PHASES}
 
 
 def _settings(parameters: dict[str, Any], choices: Choices) -> dict[str, Any]:
@@ -275,20 +292,3 @@ def _advice(
             "`reduction` of them."
         )
     return advice
-
-
-def show_bytes(n: float) -> str:
-    """Return a size in words."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if n < 1000:
-            return f"{n:.3g} {unit}"
-        n /= 1000
-    return f"{n:.3g} TB"
-
-
-def show_time(seconds: float) -> str:
-    """Return a duration in words."""
-    for unit, size in (("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.2g} {unit}"
-    return f"{seconds:.2g} s"

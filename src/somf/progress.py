@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Self
 
-from somf.solver.run import Report
+from somf.rates import WorkerRates
+from somf.solver.run import Report, WorkerProgress
 
 try:  # scikit-learn 1.9 and later
     from sklearn.callback import CallbackSupportMixin, with_callbacks
@@ -127,15 +128,26 @@ class Display:
         if self._bar is not None:
             self._bar.stop()
 
-    def show(self, done: int, total: int, line: str, **fields: str) -> None:
-        """Bring the bar up to date with `fields` for its columns, or show the line."""
+    def show(
+        self,
+        done: int,
+        total: int,
+        line: str,
+        notes: Sequence[str] = (),
+        **fields: str,
+    ) -> None:
+        """Bring the bar up to date with `fields` for its columns, or show the line.
+
+        `notes` are lines under the bar, or the end of the line.
+        """
         if not self.wanted or time.perf_counter() - self._start < self.delay:
             return
         if not _has_bars():
-            self._lines.show(line)
+            self._lines.show("; ".join([line, *notes]))
             return
         if self._bar is None:
             self._open(total, fields)
+        self._bar.notes = notes
         self._bar.update(self._task, completed=done, **fields)
 
     def _open(self, total: int, fields: dict[str, str]) -> None:
@@ -147,8 +159,16 @@ class Display:
             TimeElapsedColumn,
             TimeRemainingColumn,
         )
+        from rich.text import Text
 
-        self._bar = Progress(
+        class Bars(Progress):
+            notes: Sequence[str] = ()
+
+            def get_renderables(self) -> Iterator[Any]:
+                yield from super().get_renderables()
+                yield from (Text(f"     {note}") for note in self.notes)
+
+        self._bar = Bars(
             TextColumn(self.name),
             BarColumn(),
             *(TextColumn(column) for column in self.columns),
@@ -198,9 +218,10 @@ class ProgressBar(Display):
         self.batch_size = batch_size
         self._mean = 0.0
         self._n_shown = 0
+        self._rates = WorkerRates()
 
-    def follow(self, report: Report) -> None:
-        """Take in what an iteration reports."""
+    def follow(self, report: Report, workers: Sequence[WorkerProgress] = ()) -> None:
+        """Take in what an iteration reports, and how far workers are, if there are."""
         # A running mean: single batches are noisy.
         self._n_shown += 1
         rate = max(0.05, 1 / self._n_shown)
@@ -212,6 +233,7 @@ class ProgressBar(Display):
             total,
             f"fit: iteration {step} of {total} ({100 * step / total:.0f} %), "
             f"objective {self._mean:.4g}",
+            self._rates.follow(workers),
             objective=f"{self._mean:.4g}",
             speed=f"{self._n_shown * self.batch_size / elapsed:,.0f}",
         )

@@ -11,6 +11,7 @@ import click
 from somf.cli.base import data_argument, json_option, show
 from somf.cli.options import (
     EstimatorCommand,
+    dask_option,
     estimator_parameters,
     parameter_defaults,
 )
@@ -48,6 +49,12 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Serve the page of the run on this machine, and print its address.",
 )
+@dask_option
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Processes that --dask local starts; as many as there are cores if not given.",
+)
 @estimator_parameters
 @json_option
 @click.pass_context
@@ -60,6 +67,8 @@ def fit(
     resume: bool,
     overwrite: bool,
     watch: bool,
+    dask: str | None,
+    workers: int | None,
     preset: str | None,
     config: str | None,
     as_json: bool,
@@ -69,11 +78,18 @@ def fit(
 
     DATA is one file or several that are stacked by rows: .npy, .npz (SciPy sparse),
     .h5 or .h5::dataset, .zarr, .nii or .nii.gz. A run that was stopped goes on with
-    --resume, bit for bit.
+    --resume, bit for bit. With --dask it runs on the workers of a cluster, each of
+    which must be able to open DATA under the same name.
     """
     if resume and overwrite:
         raise click.UsageError("--resume keeps what --overwrite removes; use one.", ctx)
-    folder = RunFolder(output)
+    if workers and dask != "local":
+        raise click.UsageError(
+            "--workers says how many --dask local starts; others are started with "
+            "`dask worker`.",
+            ctx,
+        )
+    folder = RunFolder(output, dask)
     asked = asked_settings(ctx, data, val, preset, config)
     if resume and folder.settings.exists():
         settings = _settings_of(ctx, folder, asked)
@@ -85,10 +101,11 @@ def fit(
     if folder.finished and not overwrite:
         _show_result(folder, load_model(output), as_json)
         return
-    from somf.cli.running import run
+    from somf.cli.running import dask_client, run
 
-    with _watched(folder, watch):  # which may wait at the end
-        model = run(folder, settings, resume, overwrite, watch)
+    # The page may wait at the end.
+    with dask_client(dask, workers) as client, _watched(folder, watch):
+        model = run(folder, settings, resume, overwrite, watch, client)
         _show_result(folder, model, as_json)
 
 

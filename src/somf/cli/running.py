@@ -2,21 +2,92 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+
+import click
 
 from somf.checkpoints import Interrupted, find
 from somf.cli.base import Failure, open_data
 from somf.cli.live import LivePage
 from somf.cli.runs import RunFolder, write_trace
 from somf.cli.settings import Settings, make_parameters
+from somf.distributed.cluster import local_client
 from somf.estimator import SOMF
 from somf.progress import observed_by
 from somf.sources.checks import need
 from somf.sources.nifti import NiftiSource
 from somf.threads import resolve_n_threads
+
+ANSWER = 5.0  # seconds in which a scheduler has to answer
+
+
+@contextmanager
+def dask_client(address: str | None, n_workers: int | None = None) -> Iterator[Any]:
+    """Connect to a Dask scheduler; "local" starts one, with a worker for each core.
+
+    Without an address there is no client.
+    """
+    if address is None:
+        yield None
+        return
+    distributed = need("distributed", "dask", "--dask")
+    if address == "local":
+        with ExitStack() as stack:
+            with _children_ignore_ctrl_c():  # it would end them before the checkpoint
+                started = local_client(n_workers or resolve_n_threads(None))
+                client = stack.enter_context(started)
+            _show_cluster(client)
+            yield client
+        return
+    with _connect(distributed, address) as client:
+        _show_cluster(client)
+        yield client
+
+
+def _connect(distributed: Any, address: str) -> Any:
+    none = f"--dask {address}: there is no Dask scheduler"
+    try:
+        distributed.comm.get_address_host_port(address)
+    except ValueError as error:
+        raise ValueError(
+            f"{none} of this name ({error}). Give an address such as tcp://host:8786, "
+            'or "local" for workers on this machine.'
+        ) from error
+    try:
+        return distributed.Client(address, timeout=ANSWER, set_as_default=False)
+    except OSError as error:
+        raise OSError(
+            f"{none} that answers within {ANSWER:g} seconds. Start one with `dask "
+            f"scheduler`, and workers with `dask worker {address}` where the data can "
+            'be read; or use "local" for workers on this machine.'
+        ) from error
+
+
+@contextmanager
+def _children_ignore_ctrl_c() -> Iterator[None]:
+    """Let processes that are started inside ignore SIGINT, which they inherit."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _show_cluster(client: Any) -> None:
+    n_workers = len(client.nthreads())
+    click.echo(
+        f"{n_workers} worker{'' if n_workers == 1 else 's'} at "
+        f"{client.scheduler.address}. Dask's dashboard: {client.dashboard_link}",
+        err=True,
+    )
 
 
 def run(
@@ -25,11 +96,12 @@ def run(
     resume: bool,
     overwrite: bool = False,
     watch: bool = False,
+    client: Any = None,
 ) -> SOMF:
     """Fit or resume, and write the files of the run; what failed can be resumed.
 
     If there is no checkpoint to resume from, nothing is left. With `watch`, the page of
-    the run is there from its first iteration on.
+    the run is there from its first iteration on. A Dask client runs it on its workers.
     """
     X, X_val = _open(settings)
     if overwrite:
@@ -40,9 +112,9 @@ def run(
     try:
         with observed_by(live):
             if resume and before:
-                model = SOMF.resume(checkpoints, X, X_val=X_val)
+                model = SOMF.resume(checkpoints, X, X_val=X_val, client=client)
             else:
-                model = _fit(folder, settings, checkpoints, X, X_val)
+                model = _fit(folder, settings, checkpoints, X, X_val, client)
     except Interrupted as error:
         live.stop()
         text = f"{error}, on the command line: {folder.resume_command}"
@@ -75,7 +147,12 @@ def _open(settings: Settings) -> tuple[Any, Any]:
 
 
 def _fit(
-    folder: RunFolder, settings: Settings, checkpoints: Path, X: Any, X_val: Any
+    folder: RunFolder,
+    settings: Settings,
+    checkpoints: Path,
+    X: Any,
+    X_val: Any,
+    client: Any,
 ) -> SOMF:
     parameters = make_parameters(settings) | {"checkpoint": checkpoints}
     folder.path.mkdir(parents=True, exist_ok=True)
@@ -85,32 +162,5 @@ def _fit(
     if parameters["progress"] == "auto":  # lines in a log, too
         parameters["progress"] = True
     model = SOMF(**parameters)
-    model.fit(X, X_val=X_val)
+    model.fit(X, X_val=X_val, client=client)
     return model
-
-
-@contextmanager
-def dask_client(address: str | None) -> Iterator[Any]:
-    """Connect to a Dask scheduler, or start one with workers here for "local".
-
-    Without an address there is no client.
-    """
-    if address is None:
-        yield None
-        return
-    distributed = need("distributed", "dask", "--dask")
-    if address == "local":
-        from somf.distributed.cluster import local_client
-
-        with local_client(resolve_n_threads(None)) as client:
-            yield client
-        return
-    try:
-        connected = distributed.Client(address, set_as_default=False)
-    except (OSError, ValueError) as error:
-        raise Failure(
-            f"--dask {address}: there is no Dask scheduler ({error}). Give the address "
-            'that "dask scheduler" prints, such as tcp://10.0.0.1:8786, or "local".'
-        ) from error
-    with connected as client:
-        yield client

@@ -27,8 +27,9 @@ class RunFolder:
     checkpoints/        the last two checkpoints, until the run is finished
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], dask: str | None = None) -> None:
         self.path = Path(path)
+        self.dask = dask  # the scheduler that runs it, if one does
         self.model = self.path / "model.safetensors"
         self.trace = self.path / "trace.csv"
         self.settings = self.path / "settings.toml"
@@ -47,7 +48,8 @@ class RunFolder:
         """What continues the run; `somf fit` alone writes its settings."""
         if not self.settings.exists():
             return f"somf fmri learn ... --output {self.path} --resume"
-        return f"somf fit --output {self.path} --resume"
+        dask = f" --dask {self.dask}" if self.dask else ""
+        return f"somf fit --output {self.path} --resume{dask}"
 
     @property
     def finished(self) -> bool:

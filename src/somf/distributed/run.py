@@ -35,7 +35,14 @@ from somf.sampling import Draw, Mask, StratifiedOrder
 from somf.solver.aggregation import mix, visit
 from somf.solver.iteration import Aggregated, Factorization
 from somf.solver.observation import View
-from somf.solver.run import Progress, Reader, Report, Run, StopRule
+from somf.solver.run import (
+    Progress,
+    Reader,
+    Report,
+    Run,
+    StopRule,
+    WorkerProgress,
+)
 from somf.solver.state import State
 from somf.solver.trace import Trace
 from somf.solver.workspace import Workspace
@@ -220,6 +227,20 @@ class DistributedRun(Run):
     def alone(self) -> bool:
         """Whether one lane has all samples, and so all of B."""
         return len(self.seats) == 1
+
+    @property
+    def workers(self) -> list[WorkerProgress]:
+        """How far each worker has come; one that took over rows is there twice."""
+        number = self._number
+        return [
+            WorkerProgress(
+                address=seat.address,
+                n_rows=seat.setup.n_rows,
+                n_samples=seat.n_samples,
+                behind=number - seat.task.number if seat.future and seat.task else 0,
+            )
+            for seat in self.seats
+        ]
 
     @property
     def _masked(self) -> bool:

@@ -60,6 +60,16 @@ class Report:
     ends_epoch: bool
 
 
+@dataclass(frozen=True)
+class WorkerProgress:
+    """How far one of the workers of a run has come with its samples."""
+
+    address: str
+    n_rows: int  # that it has
+    n_samples: int  # that it has coded
+    behind: int = 0  # exchanges that the others have made without it
+
+
 class Reader:
     """Reads what an iteration needs; `partial` takes the observed features alone.
 
@@ -154,6 +164,11 @@ class Run:
     def stop(self, reason: str) -> None:
         """End the run after this iteration."""
         self.progress.stop_reason = reason
+
+    @property
+    def workers(self) -> list[WorkerProgress]:
+        """The workers that share the samples; none if all is done here."""
+        return []
 
     @property
     def stop_reason(self) -> str:
