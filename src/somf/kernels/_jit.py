@@ -74,7 +74,14 @@ def _hand_over_to_numba() -> None:
         for item in _waiting:
             if item.plain is None:
                 compile_ = numba.njit(
-                    nogil=True, cache=True, error_model="numpy", fastmath=item.fastmath
+                    nogil=True,
+                    cache=True,
+                    error_model="numpy",
+                    fastmath=item.fastmath,
+                    # A kernel that is called by another one exists twice, and which
+                    # copy runs depends on what was compiled and what came from disk:
+                    # other sums, other bits. So each has all that it calls inside.
+                    forceinline=True,
                 )
                 item.compiled = compile_(item.function)
             elif numba.config.DISABLE_JIT:

@@ -1,0 +1,37 @@
+"""Compiled kernels: the same bits, whether they come from the compiler or from disk."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+FIT = """
+import hashlib
+import numpy as np
+from somf import SOMF
+rng = np.random.default_rng(0)
+X = rng.standard_normal((200, 300)).astype(np.float32)
+model = SOMF(8, alpha=2.0, reduction=2, batch_size=40, n_epochs=3, n_threads=1,
+             random_state=0).fit(X)
+print(hashlib.sha256(np.ascontiguousarray(model.components_)).hexdigest())
+"""
+
+
+@pytest.mark.skipif(
+    os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled"
+)
+def test_bits_do_not_depend_on_where_kernels_come_from(tmp_path):
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+
+    def fit():
+        run = [sys.executable, "-c", FIT]
+        return subprocess.run(
+            run, env=environment, capture_output=True, text=True, check=True
+        ).stdout
+
+    compiled = fit()
+    assert any(tmp_path.rglob("*.nbc"))
+    assert fit() == compiled
