@@ -8,11 +8,30 @@ from contextlib import contextmanager
 import numpy as np
 from distributed import Client, LocalCluster
 
-PATIENCE = 30  # seconds after which something hangs
+PATIENCE = 60  # seconds after which something hangs
+
+SETTINGS = {
+    "n_components": 6,
+    "alpha": 0.2,
+    "batch_size": 20,
+    "n_epochs": 3,
+    "tol": 0,
+    "reduction": 3,
+    "n_threads": 1,
+    "random_state": 0,
+}
+
+
+def samples(n_samples, n_features):
+    """Sparse mixtures of six atoms, with noise."""
+    rng = np.random.default_rng(0)
+    codes = rng.standard_normal((n_samples, 6)) * (rng.random((n_samples, 6)) < 0.4)
+    noise = rng.standard_normal((n_samples, n_features))
+    return codes @ rng.standard_normal((6, n_features)) + 0.05 * noise
 
 
 @contextmanager
-def started(n_workers, **options):
+def started(n_workers, *, restart=True):
     """A client of a cluster with one thread for each worker process."""
     with (
         LocalCluster(
@@ -20,11 +39,12 @@ def started(n_workers, **options):
             threads_per_worker=1,
             processes=True,
             dashboard_address=":0",
-            **options,
         ) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         client.wait_for_workers(n_workers, timeout=PATIENCE)
+        for nanny in cluster.workers.values():
+            nanny.auto_restart = restart
         yield client
 
 
@@ -37,16 +57,15 @@ def until(condition):
 
 
 def kill(client, number=-1):
-    """Kill one of the workers for good or, with a nanny, until it is restarted."""
+    """Kill one of the workers; returns where it was."""
     pids = client.run(os.getpid)
     address = sorted(pids)[number]
     os.kill(pids[address], signal.SIGKILL)
-    until(lambda: address not in client.nthreads())
     return address
 
 
 def assert_same_bits(model, other):
-    """Whether two fits are one and the same."""
+    """Two fits are one and the same."""
     for name in ("D", "B", "C", "norms"):
         a, b = getattr(model.state_, name), getattr(other.state_, name)
         np.testing.assert_array_equal(a, b, err_msg=name)

@@ -177,6 +177,19 @@ class StratifiedOrder(SampleOrder):
         for part in parts:
             part.n_batches = self.n_batches
         self.parts = parts
+        if any(part.chunks is not None for part in parts):  # for who goes on alone
+            self.chunks = self._join_chunks()
+            self.mix = max(part.mix for part in parts)
+
+    def _join_chunks(self) -> Indices:
+        bounds, start = [np.zeros(1, np.intp)], 0
+        for part in self.parts:
+            chunks = part.chunks
+            if chunks is None:
+                chunks = np.array([0, part.n_samples])
+            bounds.append(start + chunks[1:])
+            start += part.n_samples
+        return np.concatenate(bounds)
 
     def continue_from(self, other: SampleOrder) -> None:
         """Go on in the epoch that `other` is in; parts count from the next one."""

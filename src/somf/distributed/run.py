@@ -621,9 +621,9 @@ class DistributedRun(Run):
         if seat.n_losses > MOST_LOSSES:
             raise RuntimeError(
                 f"{seat.n_losses} workers were lost one after the other with the "
-                f"{seat.rows} of X, the last one at {lost}. See the logs of the workers; "
-                "if it was for want of memory, give them more, or smaller parts of X: "
-                "start more workers, or rechunk X."
+                f"{seat.rows} of X, the last one at {lost}. See the logs of the "
+                "workers; if it was for want of memory, give them more, or smaller "
+                "parts of X: start more workers, or rechunk X."
             )
         address = self._least_loaded(but=lost)
         logger.warning(
