@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import numpy as np
 from distributed import Client, LocalCluster
 
+from somf.sources.base import ArraySource
+
 PATIENCE = 60  # seconds after which something hangs
 
 SETTINGS = {
@@ -72,3 +74,21 @@ def assert_same_bits(model, other):
     for name in ("objective", "replaced_atoms", "density"):
         np.testing.assert_array_equal(model.trace_[name], other.trace_[name])
     assert model.n_steps_ == other.n_steps_
+
+
+class Slow(ArraySource):
+    """Rows in memory of which some reads on a worker take long."""
+
+    def __init__(self, X, seconds, reads=()):
+        super().__init__(X)
+        self.home = os.getpid()
+        self.seconds = seconds
+        self.reads = reads  # their numbers; all if there are none
+        self.n_reads = 0
+
+    def batch(self, rows, wanted):
+        self.n_reads += 1
+        due = not self.reads or self.n_reads in self.reads
+        if due and os.getpid() != self.home:
+            time.sleep(self.seconds)
+        return super().batch(rows, wanted)

@@ -263,8 +263,11 @@ class Cluster:
             self._blame(seat, seat.handle.exception())
         if seat.handle.status != "finished":
             raise WorkerLostError(seat.address)
-        with self.client.as_current():
-            seat.actor = seat.handle.result()
+        try:
+            with self.client.as_current():
+                seat.actor = seat.handle.result(timeout=NOTICE)
+        except Exception as error:  # it was there a moment ago
+            raise WorkerLostError(seat.address) from error
 
     def _blame(self, seat: Seat, error: BaseException) -> None:
         """Raise for a lane that could not begin: the worker died, or rows are bad."""

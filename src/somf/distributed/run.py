@@ -192,9 +192,11 @@ class DistributedRun(Run):
                 seat.known = self._number - 1
         answers, late = self._collect()
         coded = time.perf_counter() - start
+        for seat, answer in late:
+            self._absorb_late(seat, answer)
         for weight in weights:
             solver.forget(weight)
-        self._absorb(group[-1].mask, answers, late)
+        self._absorb(group[-1].mask, answers)
         state.n_steps += len(group)
         state.n_seen += sum(len(draw.rows) for draw in group)
         self.settled = self._keeps_nothing
@@ -251,7 +253,9 @@ class DistributedRun(Run):
     @property
     def _keeps_nothing(self) -> bool:
         """Whether workers tell all that they know in every exchange."""
-        return self._masked or self.solver.settings.dict_update == "all"
+        settings = self.solver.settings
+        in_view = settings.dict_update == "all" or settings.schedule.reduction <= 1
+        return self._masked or in_view
 
     # -- tasks -----------------------------------------------------------------------
 
@@ -387,16 +391,9 @@ class DistributedRun(Run):
                 )
         return True
 
-    def _absorb(
-        self,
-        mask: Mask,
-        answers: dict[int, Answer],
-        late: list[tuple[Seat, Answer]],
-    ) -> None:
+    def _absorb(self, mask: Mask, answers: dict[int, Answer]) -> None:
         """Put the answers together, and update the dictionary."""
         state, solver = self.state, self.solver
-        for seat, answer in late:
-            self._absorb_late(seat, answer)
         gain = state.C.dtype.type(self._gain(answers))
         for lane, answer in answers.items():
             state.C += answer.C * gain
