@@ -271,7 +271,9 @@ class Cluster:
 
     def _blame(self, seat: Seat, error: BaseException) -> None:
         """Raise for a lane that could not begin: the worker died, or rows are bad."""
-        if type(error).__name__ == "KilledWorker":
+        killed = type(error).__name__ == "KilledWorker"
+        lost = killed or "Actor was lost" in str(error)  # in Dask's words
+        if lost or seat.address not in self.workers():
             raise WorkerLostError(seat.address) from error
         where = f"Worker {seat.address} could not compute the {seat.rows} of X"
         Failure.of(error, where).raise_()
