@@ -10,6 +10,7 @@ import somf.estimator
 from somf import SOMF
 from somf.progress import observed_by
 from somf.sampling import SampleOrder, StratifiedOrder
+from somf.solver.iteration import Factorization
 from somf.solver.schedule import Schedule
 from somf.sources import as_source
 from somf.sources.chunked import DaskSource
@@ -204,3 +205,23 @@ def test_nobody_gathers_the_samples(two, monkeypatch):
     SOMF(**SETTINGS).fit(X, client=two)
     assert 0 < sum(n_read) <= SETTINGS["n_components"]
     assert len(gathered) <= 2 + len(n_read) * X.numblocks[0]
+
+
+@pytest.mark.parametrize("name", ["observed", "default", "masked", "gram"])
+def test_atoms_that_were_in_use_are_replaced(one, two, X, name, monkeypatch):
+    """In the middle of an epoch, at its end, where lanes hand over, and at the last."""
+
+    def idle_atoms(self, used):
+        self.n_calls = getattr(self, "n_calls", 0) + 1
+        return np.array([0, 3] if self.n_calls in (4, 6, 18) else [], np.intp)
+
+    monkeypatch.setattr(Factorization, "idle_atoms", idle_atoms)
+    settings = SETTINGS | {"max_staleness": 0, "code_tol": 1e-12} | CASES[name]
+    data = da.from_array(X, chunks=(55, 90))
+    there = SOMF(**settings).fit(data, client=one)
+    assert_same_bits(there, SOMF(**settings).fit(X))
+    settings["dict_update"] = "observed"
+    there = SOMF(**settings).fit(data, client=two)
+    here = fit_here(X, settings, [55, 55], monkeypatch)
+    np.testing.assert_allclose(there.state_.B, here.state_.B, rtol=1e-5, atol=1e-7)
+    assert there.trace_["replaced_atoms"][-1] == 6
