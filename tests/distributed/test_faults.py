@@ -190,7 +190,7 @@ def test_late_answers_keep_the_mass(two, X, monkeypatch):
 
 @pytest.mark.parametrize(
     ("chunks", "batch_size"),
-    [((0, 3, 0, 110, 1, 126), 20), ((240,), 20), ((239, 1), 2), ((1, 239), 40)],
+    [((0, 3, 0, 110, 1, 126), 20), ((240,), 20), ((239, 1), 5), ((1, 239), 40)],
 )
 def test_uneven_and_empty_partitions(two, X, chunks, batch_size):
     settings = SETTINGS | {"batch_size": batch_size, "dict_update": "observed"}

@@ -99,7 +99,7 @@ def test_chunks_of_files_stay_together_without_workers(clients, X, tmp_path):
 def test_a_client_that_is_killed(clients, tmp_path):
     """Its workers are free again, and its run goes on to the same bits."""
     X = da.random.RandomState(0).normal(size=(240, 90), chunks=(60, 90))
-    settings = SETTINGS | {"n_epochs": 25, "dict_update": "observed"}
+    settings = SETTINGS | {"n_epochs": 15, "dict_update": "observed"}
     settings |= {"checkpoint": str(tmp_path / "run"), "max_staleness": 0}
     client = clients[2]
     child = subprocess.Popen(
