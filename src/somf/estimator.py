@@ -554,7 +554,8 @@ class SOMF(
 
         def write(path: Path) -> None:
             held_out, progress = run.validate is not None, run.progress.as_dict()
-            self._write(path, run=progress, samples=samples, held_out=held_out)
+            with run.complete():
+                self._write(path, run=progress, samples=samples, held_out=held_out)
 
         with (
             ProgressBar(self.progress, run.batch_size) as bar,

@@ -110,6 +110,7 @@ class SampleOrder:
         self.mix = mix
         self.order: Indices = np.empty(0, np.intp)
         self.cuts: Indices = np.empty(0, np.intp)
+        self.cut_at_chunks = False  # whether batches are whole chunks
         self.next_batch = 0
 
     def draw(self, rng: np.random.Generator) -> Indices:
@@ -123,6 +124,7 @@ class SampleOrder:
     def _begin_epoch(self, rng: np.random.Generator) -> None:
         batches = np.arange(self.n_batches + 1)
         self.cuts = batches * self.n_samples // self.n_batches
+        self.cut_at_chunks = False
         everyone = np.arange(self.n_samples)
         if not self.shuffle:
             self.order = everyone
@@ -146,9 +148,10 @@ class SampleOrder:
         if self.n_batches <= n_chunks:
             numbers = np.arange(self.n_batches + 1) * n_chunks // self.n_batches
             if np.diff(bounds[numbers]).max() <= 2 * share:
-                self.cuts = bounds[numbers]
+                self.cuts, self.cut_at_chunks = bounds[numbers], True
             elif np.diff(bounds).max() <= share:  # the last bound before each cut
-                self.cuts = bounds[np.searchsorted(bounds, self.cuts, "right") - 1]
+                last = np.searchsorted(bounds, self.cuts, "right") - 1
+                self.cuts, self.cut_at_chunks = bounds[last], True
 
     def _mix(self, ends: Indices, rng: np.random.Generator) -> None:
         """Shuffle groups of chunks, each of `mix` samples or more."""
@@ -168,7 +171,8 @@ class StratifiedOrder(SampleOrder):
     """Mini-batches that take the same share of the samples of every part of the data.
 
     Each part has an order of its own, with as many batches as all others; the samples
-    of a part follow those of the part before it.
+    of a part follow those of the part before it. No batch is empty, also if a part has
+    fewer samples than there are batches.
     """
 
     def __init__(self, parts: list[SampleOrder], batch_size: int) -> None:
@@ -177,6 +181,19 @@ class StratifiedOrder(SampleOrder):
         for part in parts:
             part.n_batches = self.n_batches
         self.parts = parts
+        if any(part.chunks is not None for part in parts):  # for who goes on alone
+            self.chunks = self._join_chunks()
+            self.mix = max(part.mix for part in parts)
+
+    def _join_chunks(self) -> Indices:
+        bounds, start = [np.zeros(1, np.intp)], 0
+        for part in self.parts:
+            chunks = part.chunks
+            if chunks is None:
+                chunks = np.array([0, part.n_samples])
+            bounds.append(start + chunks[1:])
+            start += part.n_samples
+        return np.concatenate(bounds)
 
     def continue_from(self, other: SampleOrder) -> None:
         """Go on in the epoch that `other` is in; parts count from the next one."""
@@ -189,6 +206,8 @@ class StratifiedOrder(SampleOrder):
         starts = np.cumsum([0, *(part.n_samples for part in self.parts)])
         for part in self.parts:
             part._begin_epoch(rng)
+        if not any(part.cut_at_chunks for part in self.parts):
+            self._cut_together()
         batches = [
             [
                 start + part.order[part.cuts[b] : part.cuts[b + 1]]
@@ -199,6 +218,16 @@ class StratifiedOrder(SampleOrder):
         self.order = np.concatenate([x for batch in batches for x in batch])
         sizes = [sum(len(x) for x in batch) for batch in batches]
         self.cuts = np.cumsum([0, *sizes])
+
+    def _cut_together(self) -> None:
+        """Cut the parts so that batches have equal sizes; each does it well alone."""
+        sizes = [part.n_samples for part in self.parts]
+        times = np.concatenate([(np.arange(n) + 0.5) / n for n in sizes])
+        owners = np.repeat(np.arange(len(sizes)), sizes)
+        owners = owners[np.argsort(times, kind="stable")]
+        cuts = np.arange(self.n_batches + 1) * self.n_samples // self.n_batches
+        for i, part in enumerate(self.parts):
+            part.cuts = np.searchsorted(np.flatnonzero(owners == i), cuts)
 
 
 @dataclass(frozen=True)

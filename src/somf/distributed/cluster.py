@@ -7,13 +7,21 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from somf.choices import Choices
-from somf.distributed.messages import Failure, News, Setup, Task
-from somf.distributed.parts import PartedSource, Piece, lay_out, part, share_out
+from somf.distributed.messages import Failure, Memory, News, Setup, Task
+from somf.distributed.parts import (
+    PartedSource,
+    Piece,
+    lay_out,
+    packed,
+    part,
+    share_out,
+)
 from somf.distributed.worker import Lane
+from somf.inputs import is_source
 from somf.reading import sample_order
 from somf.sampling import SampleOrder, StratifiedOrder
 from somf.sources.base import Source
@@ -22,6 +30,7 @@ from somf.sources.checks import need
 logger = logging.getLogger("somf")
 
 PATIENCE = 60.0  # seconds to wait for a worker when there is none
+NOTICE = 5.0  # seconds in which the scheduler learns that a worker is gone
 CHECK = 1.0  # seconds after which a silent worker is asked for
 SHORT, LONG = 2e-4, 5e-3  # seconds between two looks for an answer
 
@@ -45,6 +54,11 @@ def find_client(client: Any = None) -> Any:
         except ValueError:
             return None
     distributed = need("distributed", "dask", "Running on Dask")
+    if isinstance(client, distributed.Client) and client.asynchronous:
+        raise TypeError(
+            "client is asynchronous: fit waits for its workers. Give a Client that was "
+            "made without asynchronous=True."
+        )
     if not isinstance(client, distributed.Client):
         raise TypeError(
             f'client={client!r} must be a dask.distributed.Client, "local" for a '
@@ -83,7 +97,7 @@ def cluster_for(X: Any, client: Any, n_workers: int) -> Iterator[Cluster | None]
 
 def _comes_in_parts(X: Any) -> bool:
     is_dask = type(X).__module__.partition(".")[0] == "dask"
-    return is_dask or isinstance(X, list | tuple)
+    return is_dask or (isinstance(X, list | tuple) and is_source(X))
 
 
 @dataclass
@@ -93,6 +107,8 @@ class Seat:
     setup: Setup
     pieces: list[Piece]
     address: str = ""
+    blocks: list[Any] = field(default_factory=list)  # on their way to the worker
+    handle: Any = None  # Dask's future of the lane
     actor: Any = None
     future: Any = None  # of the answer that is awaited
     task: Task | None = None  # the last one
@@ -100,6 +116,7 @@ class Seat:
     known: int = 0  # the last exchange whose news it has
     clock: float = 0.0  # up to where its share of B has faded
     answered: int = 0
+    n_losses: int = 0  # workers that it has lost since its last answer
     n_samples: int = 0  # that it has coded
     log: deque[Task] = field(default_factory=deque)  # answered since the last hand-over
 
@@ -108,6 +125,11 @@ class Seat:
         """Its rows, in words."""
         last = self.setup.first_row + self.setup.n_rows - 1
         return f"rows {self.setup.first_row} to {last}"
+
+    @property
+    def is_adrift(self) -> bool:
+        """Whether Dask has lost the lane that had begun here."""
+        return self.actor is not None and self.handle.status != "finished"
 
     @property
     def waited(self) -> float:
@@ -192,46 +214,81 @@ class Cluster:
             time.sleep(0.2)
         return workers
 
-    def place(self, seat: Seat, address: str, news: News) -> None:
-        """Let a worker take the rows of a seat."""
-        client = self.client
+    def start(self, seat: Seat, address: str, news: News, memory: Memory) -> None:
+        """Let a worker begin to take the rows of a seat."""
         seat.address, seat.actor, seat.future = address, None, None
-        blocks = [piece.what for piece in seat.pieces if piece.held]
+        client, place = self.client, [address]
         try:
-            held = client.compute(blocks, workers=[address], allow_other_workers=False)
-            told = client.scatter(news, workers=[address], hash=False)
-            bare = [replace(p, what=None) if p.held else p for p in seat.pieces]
-            future = client.submit(
+            blocks = [piece.what for piece in seat.pieces if piece.held]
+            # Not there alone: it would wait for a worker that is gone for ever, and so
+            # would everybody who wants the same block later.
+            seat.blocks = client.compute(
+                blocks, workers=place, allow_other_workers=True
+            )
+            # Data without a recipe: Dask cannot make this lane again by itself.
+            parcel = [[packed(piece) for piece in seat.pieces], news, memory]
+            parcel = client.scatter(parcel, workers=place, hash=False, timeout=NOTICE)
+            seat.handle = client.submit(
                 Lane,
                 seat.setup,
-                bare,
-                held,
-                told,
+                seat.blocks,
+                *parcel,
                 actor=True,
                 pure=False,
-                workers=[address],
+                workers=place,
                 allow_other_workers=False,
             )
-            self._await(future, address)
-            with client.as_current():
-                seat.actor = future.result()
-        except WorkerLostError:
-            raise
-        except OSError as error:
-            raise WorkerLostError(str(error)) from error
-        failure = self.call(seat, "ready")
-        if failure is not None:
-            failure.raise_()
+        except OSError as error:  # a timeout too
+            self.abandon(seat)
+            raise WorkerLostError(address) from error
 
-    def _await(self, future: Any, address: str) -> None:
-        """Wait for a future that must run on one worker."""
-        last = time.monotonic()
+    def place(self, seat: Seat) -> None:
+        """Wait until the worker of a seat has its rows."""
+        try:
+            self._enter(seat)
+            unwrap(self.call(seat, "ready"))
+        except WorkerLostError:
+            self.abandon(seat)
+            raise
+        finally:
+            for block in seat.blocks:  # the lane has them
+                block.release()
+            seat.blocks = []
+
+    def _enter(self, seat: Seat) -> None:
+        if seat.handle is None:  # it could not even be started
+            raise WorkerLostError(seat.address)
+        self._await(seat.handle, seat)
+        if seat.handle.status == "error":
+            self._blame(seat, seat.handle.exception())
+        if seat.handle.status != "finished":
+            raise WorkerLostError(seat.address)
+        try:
+            with self.client.as_current():
+                seat.actor = seat.handle.result(timeout=NOTICE)
+        except Exception as error:  # it was there a moment ago
+            raise WorkerLostError(seat.address) from error
+
+    def _blame(self, seat: Seat, error: BaseException) -> None:
+        """Raise for a lane that could not begin: the worker died, or rows are bad."""
+        killed = type(error).__name__ == "KilledWorker"
+        lost = killed or "Actor was lost" in str(error)  # in Dask's words
+        if lost or seat.address not in self.workers():
+            raise WorkerLostError(seat.address) from error
+        where = f"Worker {seat.address} could not compute the {seat.rows} of X"
+        Failure.of(error, where).raise_()
+
+    def _await(self, future: Any, seat: Seat) -> None:
+        """Wait for a future, as long as the worker of the seat lives."""
+        asked = time.monotonic()
         while not future.done():
             time.sleep(SHORT * 5)
-            if time.monotonic() - last > CHECK:
-                last = time.monotonic()
-                if address not in self.workers():
-                    raise WorkerLostError(address)
+            if seat.is_adrift:
+                raise WorkerLostError(seat.address)
+            if time.monotonic() - asked > CHECK:
+                if seat.address not in self.workers():
+                    raise WorkerLostError(seat.address)
+                asked = time.monotonic()
 
     def begin(self, seat: Seat, method: str, *args: Any) -> Any:
         """Call a method of a lane; returns a future."""
@@ -250,7 +307,7 @@ class Cluster:
     def call(self, seat: Seat, method: str, *args: Any) -> Any:
         """Call a method of a lane and wait for its result."""
         future = self.begin(seat, method, *args)
-        self._await(future, seat.address)
+        self._await(future, seat)
         return self.end(seat, future)
 
     def call_all(self, seats: list[Seat], method: str) -> list[Any]:
@@ -267,7 +324,7 @@ class Cluster:
                 results.append(future)
                 continue
             try:
-                self._await(future, seat.address)
+                self._await(future, seat)
                 results.append(self.end(seat, future))
             except WorkerLostError as error:
                 results.append(error)
@@ -279,10 +336,15 @@ class Cluster:
         seat.future = self.begin(seat, "work", task)
 
     def release(self, seat: Seat) -> None:
-        """Let a worker forget a lane."""
+        """Let a worker forget a lane, which must have nothing to do."""
         with suppress(WorkerLostError):
             self.call(seat, "close")
-        seat.actor = None
+        self.abandon(seat)
+
+    @staticmethod
+    def abandon(seat: Seat) -> None:
+        """Forget a lane, whatever it does: Dask lets its worker forget it."""
+        seat.actor, seat.handle, seat.future = None, None, None
 
 
 async def _greet(client: Any, addresses: list[str]) -> None:

@@ -15,6 +15,7 @@ from somf.solver.iteration import Settings
 from somf.sources.base import Indices, Requirements
 
 Array = NDArray[Any]
+Memory = dict[str, Array] | None  # what estimators remember of samples, by name
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,11 @@ class News:
     D: Array  # (k, q)
     G: Array | None = None
     replaced: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
-    atoms: Array | None = None  # all features of the replaced atoms
+    atoms: Array | None = None  # all features of them; None if they are known
+
+    def again(self) -> News:
+        """Return what a lane that knows the dictionary must still hear: little."""
+        return News(np.empty(0, np.int32), self.D[:, :0], None, self.replaced)
 
 
 @dataclass(frozen=True)
@@ -107,5 +112,17 @@ class Failure:
 
     def raise_(self) -> None:
         """Raise it here."""
-        kinds = {"ValueError": ValueError, "TypeError": TypeError, "OSError": OSError}
-        raise kinds.get(self.kind, RuntimeError)(self.message)
+        raise KINDS.get(self.kind, RuntimeError)(self.message)
+
+    @classmethod
+    def of(cls, error: BaseException, where: str) -> Failure:
+        """Put an error into words; what is raised is the nearest of the known kinds."""
+        names = [kind.__name__ for kind in type(error).__mro__]
+        kind = next((name for name in names if name in KINDS), "RuntimeError")
+        return cls(kind, f"{where}: {error}")
+
+
+KINDS: dict[str, type[Exception]] = {
+    kind.__name__: kind
+    for kind in (ValueError, TypeError, FileNotFoundError, OSError, MemoryError)
+}

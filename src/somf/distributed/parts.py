@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from somf.sources.base import Array, ArraySource, Indices, Requirements, Source
+from somf.sources.chunked import DaskSource
 from somf.sources.opening import as_source
+from somf.sources.sparse import SparseSource
 from somf.sources.stacked import StackedSource
 
 MOST_RANGES = 256  # pieces that one source is cut into
@@ -83,7 +85,9 @@ class PartedSource(Source):
 
 def part(X: Any, source: Source, n_workers: int) -> PartedSource:
     """Cut the data that `source` reads into pieces that workers can take."""
-    if type(X).__module__.partition(".")[0] == "dask":
+    if isinstance(
+        source, DaskSource
+    ):  # and not one whose features are brought in order
         blocks = X.rechunk({1: -1}).to_delayed()[:, 0]
         sizes = X.chunks[0]
         pieces = [
@@ -147,15 +151,25 @@ def joined(pieces: list[Piece]) -> list[Piece]:
     return out
 
 
+def packed(piece: Piece) -> Piece:
+    """Return a piece for the way to a worker: of data in memory, its own rows alone."""
+    if piece.held:
+        return replace(piece, what=None)
+    if type(piece.what) in (ArraySource, SparseSource):
+        rows = type(piece.what)(piece.what.X[piece.start : piece.stop])
+        return Piece(rows, 0, len(piece), held=False)
+    return piece
+
+
 def open_part(
-    pieces: list[Piece], dtype: np.dtype[Any], wanted: Requirements, first_row: int
+    pieces: list[Piece], dtype: np.dtype[Any], wanted: Requirements
 ) -> Source:
     """Return the samples of some pieces, whose blocks have been computed, as a source.
 
     What is held in memory is checked here, once; the rest as it is read.
     """
     sources: list[Source] = []
-    row = first_row
+    row = 0
     for piece in pieces:
         if piece.held:
             X = np.ascontiguousarray(piece.what, dtype)

@@ -12,6 +12,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,11 +29,21 @@ from somf.distributed.cluster import (
     WorkerLostError,
     unwrap,
 )
-from somf.distributed.messages import Answer, Features, News, Setup, Task, Visit
+from somf.distributed.messages import (
+    Answer,
+    Features,
+    Memory,
+    News,
+    Setup,
+    Task,
+    Visit,
+)
 from somf.distributed.parts import PartedSource, joined, share_out
 from somf.kernels.gather import mix_features, scatter_features
 from somf.sampling import Draw, Mask, StratifiedOrder
 from somf.solver.aggregation import mix, visit
+from somf.solver.averages import Averages
+from somf.solver.coding import REMEMBERS_SAMPLES
 from somf.solver.iteration import Aggregated, Factorization
 from somf.solver.observation import View
 from somf.solver.run import (
@@ -46,7 +57,7 @@ from somf.solver.run import (
 from somf.solver.state import State
 from somf.solver.trace import Trace
 from somf.solver.workspace import Workspace
-from somf.sources.base import Requirements, Source
+from somf.sources.base import Indices, Requirements, Source
 
 Array = NDArray[Any]
 logger = logging.getLogger("somf")
@@ -54,6 +65,7 @@ logger = logging.getLogger("somf")
 FLUSH = 4  # cycles of masks after which workers hand over all of their share of B
 SLOW = 4.0  # times the usual seconds of an answer after which others go on
 SLOW_SECONDS = 1.0  # but not before
+MOST_LOSSES = 5  # workers that a seat may lose without an answer
 
 
 @dataclass(frozen=True)
@@ -71,6 +83,11 @@ class Coordinator(Factorization):
 
     def _remember(self, n_samples: int) -> None:
         self.state.averages = None
+
+    def remember_everything(self) -> None:
+        """Make room for what all workers remember."""
+        assert self.state.sampler.order is not None
+        super()._remember(self.state.sampler.order.n_samples)
 
     def absorb(self, view: View, B: Array) -> None:
         """Update the dictionary, given B on the features in view."""
@@ -129,6 +146,8 @@ class DistributedRun(Run):
         self._feature_clock = np.full(source.shape[1], solver.state.clock)
         self._usual = math.inf  # seconds of an answer
         self._workspace = Workspace()
+        self._memory = solver.state.averages  # of samples, until workers have it
+        solver.state.averages = None
 
     # -- rounds ----------------------------------------------------------------------
 
@@ -150,8 +169,9 @@ class DistributedRun(Run):
                     return
         finally:
             for seat in self.seats:
-                if seat.actor is not None:
+                if seat.actor is not None and seat.future is None:
                     self.cluster.release(seat)
+                self.cluster.abandon(seat)
 
     def _next_group(self, draws: Iterator[Draw]) -> list[Draw]:
         """Return the draws of the next exchange; none goes beyond an epoch."""
@@ -171,14 +191,19 @@ class DistributedRun(Run):
         first = state.n_steps
         schedule = solver.settings.schedule
         weights = [schedule.weight(first + 1 + i) for i in range(len(group))]
+        if not self._have_samples(group):  # only those that are slow have
+            self._absorb_all_late()
         for seat in self.seats:
             if seat.future is None:
                 self._send(seat, self._task(seat, group, weights, before))
+                seat.known = self._number - 1
         answers, late = self._collect()
         coded = time.perf_counter() - start
+        for seat, answer in late:
+            self._absorb_late(seat, answer)
         for weight in weights:
             solver.forget(weight)
-        self._absorb(group[-1].mask, answers, late)
+        self._absorb(group[-1].mask, answers)
         state.n_steps += len(group)
         state.n_seen += sum(len(draw.rows) for draw in group)
         self.settled = self._keeps_nothing
@@ -249,23 +274,24 @@ class DistributedRun(Run):
     @property
     def _keeps_nothing(self) -> bool:
         """Whether workers tell all that they know in every exchange."""
-        return self._masked or self.solver.settings.dict_update == "all"
+        settings = self.solver.settings
+        in_view = settings.dict_update == "all" or settings.schedule.reduction <= 1
+        return self._masked or in_view
 
     # -- tasks -----------------------------------------------------------------------
 
     def _task(
         self, seat: Seat, group: list[Draw], weights: list[float], clock: float
     ) -> Task:
-        first, n_rows = seat.setup.first_row, seat.setup.n_rows
         visits = []
         for i, (draw, weight) in enumerate(zip(group, weights, strict=True)):
-            low, high = np.searchsorted(draw.rows, [first, first + n_rows])
-            if i == 0 and seat.clock != clock:  # it missed some exchanges
+            rows = _rows(seat, draw)
+            if i == 0 and not self._masked and seat.clock != clock:  # it missed some
                 faded = clock + math.log1p(-min(weight, 1 - 1e-12)) - seat.clock
                 weight = -math.expm1(faded)
             visits.append(
                 Visit(
-                    draw.rows[low:high] - first,
+                    rows - seat.setup.first_row,
                     Features.of(draw.mask),
                     weight,
                     len(draw.rows),
@@ -298,7 +324,11 @@ class DistributedRun(Run):
             self.cluster.send(seat, task)
         except WorkerLostError:
             self._take_over(seat, task)
-        seat.known = self._number - 1
+
+    def _have_samples(self, group: list[Draw]) -> bool:
+        """Whether workers that are free have samples in all iterations."""
+        free = [seat for seat in self.seats if seat.future is None]
+        return all(any(len(_rows(seat, draw)) for seat in free) for draw in group)
 
     # -- answers ---------------------------------------------------------------------
 
@@ -322,13 +352,13 @@ class DistributedRun(Run):
                 else:
                     late.append((seat, answer))
                 pause = SHORT
-            if not waiting or (answers and self._may_go_on(waiting)):
+            if not waiting or (self._is_enough(answers) and self._may_go_on(waiting)):
                 break
             time.sleep(pause)
             pause = min(LONG, pause * 1.05)
-            if time.monotonic() - checked > CHECK:
-                self._look_for_lost(list(waiting.values()))
-                checked = time.monotonic()
+            ask = time.monotonic() - checked > CHECK
+            self._look_for_lost(list(waiting.values()), ask)
+            checked = time.monotonic() if ask else checked
         return dict(sorted(answers.items())), late
 
     def _answer(self, seat: Seat) -> Answer | None:
@@ -345,10 +375,19 @@ class DistributedRun(Run):
             usual = self._usual if math.isfinite(self._usual) else seat.waited
             self._usual = 0.9 * usual + 0.1 * seat.waited
         seat.answered += 1
+        seat.n_losses = 0
         seat.n_samples += sum(len(visit.rows) for visit in seat.task.visits)
         if not self._keeps_nothing:
-            seat.log.append(replace(seat.task, news=None))
+            seat.log.append(_again(seat.task))
         return answer
+
+    def _is_enough(self, answers: dict[int, Answer]) -> bool:
+        """Whether every iteration has samples of those that have answered."""
+        seats = [self.seats[lane] for lane in answers]
+        tasks = [seat.task for seat in seats if seat.task is not None]
+        visits = zip(*(task.visits for task in tasks), strict=True)
+        counts = [sum(len(visit.rows) for visit in group) for group in visits]
+        return len(counts) > 0 and min(counts) > 0
 
     def _may_go_on(self, waiting: dict[int, Seat]) -> bool:
         """Whether all that are waited for are slow, but not too far behind."""
@@ -373,18 +412,12 @@ class DistributedRun(Run):
                 )
         return True
 
-    def _absorb(
-        self,
-        mask: Mask,
-        answers: dict[int, Answer],
-        late: list[tuple[Seat, Answer]],
-    ) -> None:
+    def _absorb(self, mask: Mask, answers: dict[int, Answer]) -> None:
         """Put the answers together, and update the dictionary."""
         state, solver = self.state, self.solver
-        for seat, answer in late:
-            self._absorb_late(seat, answer)
+        gain = state.C.dtype.type(self._gain(answers))
         for lane, answer in answers.items():
-            state.C += answer.C
+            state.C += answer.C * gain
             self.seats[lane].clock = state.clock
         whole = solver.settings.dict_update == "all" or mask.observes_all
         if whole:
@@ -420,9 +453,7 @@ class DistributedRun(Run):
             total += more
         if self._masked:
             keep = visit(state, mask)
-            planned = sum(_n_rows(seat) for seat in self.seats)
-            present = sum(_n_rows(self.seats[lane]) for lane in answers)
-            gain = (1 - keep) * keep.dtype.type(planned / max(1, present))
+            gain = (1 - keep) * keep.dtype.type(self._gain(answers))
         else:
             clock = self._feature_clock
             keep = np.exp(state.clock - clock[mask.features]).astype(state.B.dtype)
@@ -431,24 +462,52 @@ class DistributedRun(Run):
         merged = mix(mix_features, state.B, view, total, keep, gain)
         return state.B if mask.observes_all else merged
 
+    def _gain(self, answers: dict[int, Answer]) -> float:
+        """Samples of an iteration over those of the answers, where means are mixed.
+
+        Where lanes keep their share of B, those that are late make up for it.
+        """
+        if not self._masked:
+            return 1.0
+        tasks = [self.seats[lane].task for lane in answers]
+        visits = [task.visits[-1] for task in tasks if task is not None]
+        return visits[0].total / sum(len(visit.rows) for visit in visits)
+
     def _absorb_late(self, seat: Seat, answer: Answer) -> None:
         """Add the answer to an exchange that went on without it."""
         state = self.state
         assert seat.task is not None
         change = next(c for c in self._changes if c.number == answer.number)
-        state.C += answer.C * state.C.dtype.type(math.exp(state.clock - change.clock))
-        seat.clock = change.clock
-        if answer.B is None:
-            return
-        features = change.mask.features
+        C = answer.C.copy()
+        gone = self._replaced_since(answer.number - 1)  # it speaks of atoms before them
+        C[gone], C[:, gone] = 0, 0
         if self._masked:
-            n_rows, last = _n_rows(seat), seat.task.visits[-1]
-            gain = state.B.dtype.type(last.weight * n_rows / last.total)
-            mean = answer.B * state.B.dtype.type(last.total / n_rows)
-            state.B[:, features] += gain * (mean - state.B[:, features])
-        else:
+            self._mix_late(seat.task.visits[-1], answer.B, C, gone)
+            return
+        state.C += C * state.C.dtype.type(math.exp(state.clock - change.clock))
+        seat.clock = change.clock
+        if answer.B is not None:
+            features = change.mask.features
             keep = np.exp(self._feature_clock[features] - change.clock)
-            state.B[:, features] += answer.B * keep.astype(state.B.dtype)
+            late = answer.B * keep.astype(state.B.dtype)
+            late[gone] = 0
+            state.B[:, features] += late
+
+    def _mix_late(
+        self, visit: Visit, B: Array | None, C: Array, gone: NDArray[np.intp]
+    ) -> None:
+        """Let a batch have its share of means that were made without it."""
+        if B is None:
+            return
+        state, features = self.state, visit.features.mask().features
+        share = state.C.dtype.type(visit.weight * len(visit.rows) / visit.total)
+        state.C *= 1 - share
+        state.C += C
+        kept = np.ones(len(B), bool)
+        kept[gone] = False
+        mean = B[kept] * B.dtype.type(visit.total / len(visit.rows))
+        here = np.ix_(kept, features)
+        state.B[here] += share * (mean - state.B[here])
 
     def _replace_idle_atoms(self, answers: dict[int, Answer]) -> NDArray[np.intp]:
         """Give atoms that nobody uses a new start from a sample of the batch."""
@@ -460,6 +519,8 @@ class DistributedRun(Run):
         seats = [self.seats[lane] for lane in answers]
         sizes = [_n_rows(seat) for seat in seats]
         ends = np.cumsum(sizes)
+        if ends[-1] == 0:  # they wait for a batch
+            return np.empty(0, np.intp)
         chosen = solver.choose(dead, int(ends[-1]))
         samples = np.empty((len(dead), self.state.D.shape[1]), self.state.D.dtype)
         for i, seat in enumerate(seats):
@@ -481,6 +542,11 @@ class DistributedRun(Run):
             samples = self.source.read(unique)[inverse.ravel()]
             samples[np.isnan(samples)] = 0
             return samples
+
+    def _replaced_since(self, number: int) -> NDArray[np.intp]:
+        """Return the atoms that were replaced after an exchange."""
+        since = [c.replaced for c in self._changes if c.number > number]
+        return np.unique(np.concatenate([np.empty(0, np.intp), *since]))
 
     def _forget_changes(self) -> None:
         """Keep what a slow worker may have missed, and no more."""
@@ -528,31 +594,67 @@ class DistributedRun(Run):
             self.cluster.dashboard,
         )
         self._changes.clear()
+        memory, self._memory = self._memory, None
         for seat, address in zip(self.seats, workers, strict=False):
-            self._occupy(seat, address)
+            seat.known, seat.clock = self._number, self.state.clock
+            rows = slice(seat.setup.first_row, seat.setup.first_row + seat.setup.n_rows)
+            arrays = {} if memory is None else memory.arrays
+            part = {name: array[rows] for name, array in arrays.items()}
+            self._start(seat, address, part or None)
+        for seat in self.seats:
+            self._occupy(seat)
 
-    def _occupy(self, seat: Seat, address: str) -> None:
-        """Let a worker take a seat; if it is gone, let another one."""
-        everything = News(None, self.state.D, self.state.G)
+    def _occupy(self, seat: Seat) -> None:
+        """Let the worker at which a seat was started take it, or another one."""
         while True:
             try:
-                self.cluster.place(seat, address, everything)
-                base = None
-                if seat.setup.alone and not self._masked:
-                    fade = np.exp(self.state.clock - self._feature_clock)
-                    base = self.state.B * fade.astype(self.state.B.dtype)
-                tasks = list(seat.log)
-                if tasks or base is not None:
-                    unwrap(self.cluster.call(seat, "catch_up", tasks, base))
-                break
+                self.cluster.place(seat)
+                self._catch_up(seat)
+                return
             except WorkerLostError:
-                lost = address
-                address = self._least_loaded(but=lost)
-                logger.warning(
-                    "Worker %s was lost; %s are given to %s.", lost, seat.rows, address
-                )
-        seat.known = self._number
-        seat.clock = self.state.clock if not seat.task else seat.clock
+                self._look_elsewhere(seat, "before it had read them")
+
+    def _catch_up(self, seat: Seat) -> None:
+        """Bring a lane to where the one before it was, or the run stands."""
+        base = None
+        if seat.setup.alone and not self._masked:
+            fade = np.exp(self.state.clock - self._feature_clock)
+            base = self.state.B * fade.astype(self.state.B.dtype)
+        tasks = list(seat.log)
+        if tasks or base is not None:
+            unwrap(self.cluster.call(seat, "catch_up", tasks, base))
+
+    def _start(self, seat: Seat, address: str, memory: Memory = None) -> None:
+        """Let a worker begin to read the rows of a seat."""
+        # If it is gone, `_occupy` will notice.
+        with suppress(WorkerLostError):
+            everything = News(None, self.state.D, self.state.G)
+            self.cluster.start(seat, address, everything, memory)
+
+    def _look_elsewhere(self, seat: Seat, when: str) -> None:
+        """Let another worker begin with the rows of one that is gone."""
+        lost = seat.address
+        self.cluster.abandon(seat)
+        seat.n_losses += 1
+        if seat.n_losses > MOST_LOSSES:
+            raise RuntimeError(
+                f"{seat.n_losses} workers were lost one after the other with the "
+                f"{seat.rows} of X, the last one at {lost}. See the logs of the "
+                "workers; if it was for want of memory, give them more, or smaller "
+                "parts of X: start more workers, or rechunk X."
+            )
+        address = self._least_loaded(but=lost)
+        logger.warning(
+            "Worker %s was lost %s; its %s are taken over by %s.%s",
+            lost,
+            when,
+            seat.rows,
+            address,
+            " What was remembered of these samples begins anew."
+            if self._remembers
+            else "",
+        )
+        self._start(seat, address)
 
     def _least_loaded(self, but: str) -> str:
         """Return the worker with the fewest rows."""
@@ -567,26 +669,22 @@ class DistributedRun(Run):
                 load[seat.address] += seat.setup.n_rows
         return min(load, key=lambda address: (load[address], address))
 
+    def _move(self, seat: Seat, when: str) -> None:
+        """Give the rows of a worker that is gone to another one."""
+        self._look_elsewhere(seat, when)
+        self._occupy(seat)
+
     def _take_over(self, seat: Seat, task: Task) -> None:
         """Give the rows of a worker that is gone, and its task, to another one."""
-        lost = seat.address
-        address = self._least_loaded(but=lost)
-        logger.warning(
-            "Worker %s was lost in exchange %d; its %s are taken over by %s, which "
-            "makes its batch again.",
-            lost,
-            task.number,
-            seat.rows,
-            address,
-        )
-        self._occupy(seat, address)
-        self._send(seat, replace(task, news=None))
+        self._move(seat, f"in exchange {task.number}, whose batch is made again")
+        self._send(seat, _again(task))
 
-    def _look_for_lost(self, seats: list[Seat]) -> None:
-        """Replace the workers of silent seats that the scheduler does not know."""
-        workers = self.cluster.workers()
+    def _look_for_lost(self, seats: list[Seat], ask: bool) -> None:
+        """Replace the workers of silent seats that Dask, if asked, does not know."""
+        workers = self.cluster.workers() if ask else None
         for seat in seats:
-            if seat.address not in workers and seat.task is not None:
+            gone = workers is not None and seat.address not in workers
+            if (gone or seat.is_adrift) and seat.task is not None:
                 self._take_over(seat, seat.task)
 
     def _welcome(self) -> bool:
@@ -600,10 +698,41 @@ class DistributedRun(Run):
             "There are %d workers now: the samples are shared out anew.", len(workers)
         )
         self._settle()
+        self._memory = self._gather_memory()
         for seat in self.seats:
             self.cluster.release(seat)
         self._seat_everyone()
         return True
+
+    # -- what workers remember of samples --------------------------------------------
+
+    @property
+    def _remembers(self) -> bool:
+        return self.solver.settings.code_estimator in REMEMBERS_SAMPLES
+
+    @contextmanager
+    def complete(self) -> Iterator[None]:
+        """Let the state hold all that a checkpoint needs, for as long as that takes."""
+        self.state.averages = self._gather_memory()
+        yield
+        self.state.averages = None
+
+    def _gather_memory(self) -> Averages | None:
+        """Return what all workers remember of their samples; a lost one nothing."""
+        if not self._remembers:
+            return None
+        self.solver.remember_everything()
+        memory = self.state.averages
+        assert memory is not None
+        results = self.cluster.call_all(self.seats, "remembered")
+        for seat, result in zip(self.seats, results, strict=True):
+            if isinstance(result, WorkerLostError):
+                continue
+            first = seat.setup.first_row
+            for name, array in unwrap(result).items():
+                memory.arrays[name][first : first + len(array)] = array
+        self.state.averages = None
+        return memory
 
     # -- what workers keep -----------------------------------------------------------
 
@@ -615,9 +744,7 @@ class DistributedRun(Run):
 
     def _settle(self) -> None:
         """Let the state know all of B: what is saved then is complete."""
-        late = self._await_everybody()
-        for seat, answer in late:
-            self._absorb_late(seat, answer)
+        self._absorb_all_late()
         if self._keeps_nothing or self.settled:
             self.settled = True
             return
@@ -627,11 +754,11 @@ class DistributedRun(Run):
         total: Array | None = None
         for seat, result in zip(self.seats, results, strict=True):
             if isinstance(result, WorkerLostError):
-                self._occupy(seat, self._least_loaded(but=seat.address))
-                result = self.cluster.call(seat, "hand_over")
+                result = self._hand_over_again(seat)
             share = unwrap(result)
             seat_fade = state.B.dtype.type(math.exp(state.clock - seat.clock))
-            share = share if seat_fade == 1 else share * seat_fade
+            share = share * seat_fade
+            share[self._replaced_since(seat.known)] = 0  # the lane has not heard of it
             total = share if total is None else total + share
             seat.clock = state.clock
             seat.log.clear()
@@ -645,9 +772,23 @@ class DistributedRun(Run):
         self._since_flush = 0
         self.settled = True
 
+    def _hand_over_again(self, seat: Seat) -> Any:
+        """Let other workers make what a lost one had, until one can hand it over."""
+        while True:
+            self._move(seat, "when it was to hand over its share")
+            try:
+                return self.cluster.call(seat, "hand_over")
+            except WorkerLostError:
+                continue
+
+    def _absorb_all_late(self) -> None:
+        for seat, answer in self._await_everybody():
+            self._absorb_late(seat, answer)
+
     def _await_everybody(self) -> list[tuple[Seat, Answer]]:
         """Wait for slow workers, so that nothing is on its way."""
         late = []
+        checked = time.monotonic()
         for seat in self.seats:
             while seat.future is not None:
                 if seat.future.done():
@@ -656,8 +797,9 @@ class DistributedRun(Run):
                         late.append((seat, answer))
                         break
                 time.sleep(LONG)
-                if seat.waited > CHECK:
-                    self._look_for_lost([seat])
+                ask = time.monotonic() - checked > CHECK
+                self._look_for_lost([seat], ask)
+                checked = time.monotonic() if ask else checked
         return late
 
     def _order_samples(self, n_lanes: int) -> bool:
@@ -677,6 +819,19 @@ class DistributedRun(Run):
             new.continue_from(old)
             sampler.order = new
         return bool(old.shuffle)
+
+
+def _again(task: Task) -> Task:
+    """Return a task for a worker that has the dictionary of now."""
+    news = task.news
+    return replace(task, news=news.again() if news and len(news.replaced) else None)
+
+
+def _rows(seat: Seat, draw: Draw) -> Indices:
+    """Rows of a draw that are a seat's."""
+    first, n_rows = seat.setup.first_row, seat.setup.n_rows
+    low, high = np.searchsorted(draw.rows, [first, first + n_rows])
+    return draw.rows[low:high]
 
 
 def _n_rows(seat: Seat, i: int = -1) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,11 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from somf.distributed.messages import Answer, Failure, News, Setup, Task, Visit
+from somf.distributed.messages import Answer, Failure, Memory, News, Setup, Task, Visit
 from somf.distributed.parts import Piece, open_part
 from somf.reading import make_reader, sample_order
 from somf.sampling import Draw, MaskSampler, Sampler, as_generator
 from somf.solver.aggregation import AGGREGATIONS, everywhere, observed_sums
+from somf.solver.averages import Averages
 from somf.solver.iteration import Coded, Factorization, second_moment
 from somf.solver.state import State
 from somf.threads import Team
@@ -32,7 +35,12 @@ class Lane:
     """
 
     def __init__(
-        self, setup: Setup, pieces: list[Piece], blocks: list[Array], news: News
+        self,
+        setup: Setup,
+        blocks: list[Array],
+        pieces: list[Piece],
+        news: News,
+        memory: Memory,
     ) -> None:
         self.setup = setup
         self.where = _where(setup)
@@ -43,18 +51,24 @@ class Lane:
         self._failure: Failure | None = None
         self._clears = not setup.alone  # whether what was told is kept no longer
         try:
-            self._open(pieces, blocks, news)
+            self._open(pieces, blocks, news, memory)
         except Exception as error:
             self._failure = self._failed(error)
 
-    def _open(self, pieces: list[Piece], blocks: list[Array], news: News) -> None:
+    def _open(
+        self, pieces: list[Piece], blocks: list[Array], news: News, memory: Memory
+    ) -> None:
         setup = self.setup
         computed = iter(blocks)
         filled = [replace(p, what=next(computed)) if p.held else p for p in pieces]
-        source = open_part(filled, setup.dtype, setup.wanted, setup.first_row)
+        wanted = replace(setup.wanted, first_row=setup.first_row)
+        source = open_part(filled, setup.dtype, wanted)
         order = sample_order(source, setup.choices, setup.shuffle)
-        self.reader = make_reader(source, setup.choices, order, setup.wanted)
+        self.reader = make_reader(source, setup.choices, order, wanted)
         self.team = Team(setup.n_threads or _threads_of_worker()).__enter__()
+        self._end = weakref.finalize(self, self.team.__exit__, None, None, None)
+        folder = setup.settings.averages_folder
+        folder = None if folder is None else os.fspath(folder)
         D = np.array(news.D)
         rng = as_generator(0)  # nothing here is drawn
         state = State(
@@ -67,6 +81,7 @@ class Lane:
             constraint=setup.problem.constraint,
             G=news.G,
             idle=np.zeros(len(D), np.int64),
+            averages=None if memory is None else Averages.restore(memory, folder),
         )
         self.solver = Factorization(setup.problem, setup.settings, state, self.team)
 
@@ -116,6 +131,19 @@ class Lane:
         result: Array | Failure = self._guarded(give)
         return result
 
+    def remembered(self) -> Memory | Failure:
+        """Return what the estimator of codes remembers of the samples."""
+
+        def arrays() -> Memory:
+            averages = self.state.averages
+            n_rows = self.setup.n_rows
+            if averages is None:
+                return None
+            return {name: a[:n_rows] for name, a in averages.arrays.items()}
+
+        result: Memory | Failure = self._guarded(arrays)
+        return result
+
     def samples(self, which: NDArray[np.intp]) -> Array | Failure:
         """Return samples of the last batch."""
 
@@ -130,7 +158,7 @@ class Lane:
         """Give back threads and memory."""
         if self._failure is None:
             self._settle()
-            self.team.__exit__(None, None, None)
+            self._end()
             del self.solver, self.reader
 
     def _work(self, task: Task) -> Answer:
@@ -170,8 +198,8 @@ class Lane:
     def _hear(self, news: News) -> None:
         state = self.state
         if len(news.replaced):
-            assert news.atoms is not None
-            state.D[news.replaced] = news.atoms
+            if news.atoms is not None:
+                state.D[news.replaced] = news.atoms
             state.B[news.replaced] = 0
             if state.averages is not None:
                 state.averages.forget()
@@ -276,7 +304,7 @@ class Lane:
             return self._failed(error)
 
     def _failed(self, error: Exception) -> Failure:
-        return Failure(type(error).__name__, f"{self.where}: {error}")
+        return Failure.of(error, self.where)
 
 
 def _where(setup: Setup) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -164,6 +165,10 @@ class Run:
     def stop(self, reason: str) -> None:
         """End the run after this iteration."""
         self.progress.stop_reason = reason
+
+    def complete(self) -> AbstractContextManager[None]:
+        """Let the state hold all that a checkpoint needs, for as long as that takes."""
+        return nullcontext()
 
     @property
     def workers(self) -> list[WorkerProgress]:

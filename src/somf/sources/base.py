@@ -214,6 +214,7 @@ class Requirements:
     finite: bool = True  # else NaN may stand for what is missing
     nonnegative: bool = False
     known: bool = False  # whether the samples were checked before
+    first_row: int = 0  # number of row 0 in the whole data set, for messages
 
     def check(self, X: Array, rows: Indices) -> None:
         """Raise for samples that cannot be learned from, and name them."""
@@ -229,9 +230,8 @@ class Requirements:
             hint = "are negative somewhere; NMF takes non-negative data"
             self._refuse(X < 0, rows, hint)
 
-    @staticmethod
-    def _refuse(bad: Array, rows: Indices, why: str) -> None:
-        which = rows[bad.any(axis=1)]
+    def _refuse(self, bad: Array, rows: Indices, why: str) -> None:
+        which = rows[bad.any(axis=1)] + self.first_row
         if len(which):
             raise ValueError(
                 f"Samples {which[:5].tolist()} of the source ({len(which)} of "
