@@ -80,7 +80,7 @@ def test_local_starts_workers(cluster, model, X, files, tmp_path, monkeypatch):
         with distributed.Client(cluster, set_as_default=False) as client:
             yield client
 
-    monkeypatch.setattr("somf.distributed.cluster.local_client", local_client)
+    monkeypatch.setattr("somf.cli.running.local_client", local_client)
     output = tmp_path / "codes.npy"
     result = somf("transform", *files, "--output", output, "--dask", "local")
     assert result.exit_code == 0, result.stderr

@@ -73,7 +73,8 @@ class Sizes:
     @property
     def keeps_nothing(self) -> bool:
         """Whether workers tell all that they know in every exchange."""
-        return self.aggregation == "masked" or self.dict_update == "all"
+        everything = self.dict_update == "all" or self.reduction <= 1
+        return self.aggregation == "masked" or everything
 
     @property
     def exchanges_per_epoch(self) -> int:
