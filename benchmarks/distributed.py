@@ -126,30 +126,44 @@ def problem(name, seed):
     return X, Objective(dataset.problem, X_test), parameters
 
 
+WORKLOADS = (  # data, settings, seconds of a fit
+    ("fmri-simulated", {"batch_size": 504, "local_steps": 5}, 20.0),
+    ("hyperspectral", {}, 6.0),
+)
+
+
 def bench_workers(arguments):
-    name, budget = "hyperspectral", arguments.budget or 8.0
-    print(f"\n== workers: {name}, one thread each, observed features exchanged")
-    X, objective, parameters = problem(name, arguments.seed)
-    parameters["dict_update"] = "observed"
-    found = {1: [], 2: []}
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        blocks = as_blocks(X, folder)
-        clients = clusters(stack, (1, 2))
-        warm_up(parameters, clients)
-        for turn in range(arguments.turns):
-            for n in (1, 2) if turn % 2 else (2, 1):
-                parameters["random_state"] = turn
-                points, rest, model = fit(parameters, blocks, clients[n], budget)
-                found[n].append(curves(points, objective) | {"rest": rest})
-                trace = model.trace_
-                step = 1e3 * np.median(np.diff(trace["time"]))
-                passes = 1e3 * np.median(trace["seconds_dictionary"])
-                print(
-                    f"turn {turn}, {n} workers: {len(trace['time'])} exchanges, "
-                    f"{step:.0f} ms each, of which {passes:.0f} ms at the client; "
-                    f"{rest:.1f} s to start and end"
-                )
-    report_workers(found)
+    for name, settings, budget in WORKLOADS:
+        words = ", ".join(f"{key}={value}" for key, value in settings.items())
+        print(f"\n== workers: {name}, one thread each, {words or 'defaults'}")
+        X, objective, parameters = problem(name, arguments.seed)
+        parameters |= settings | {"dict_update": "observed"}
+        found = {1: [], 2: []}
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+            blocks = as_blocks(X, folder)
+            clients = clusters(stack, (1, 2))
+            warm_up(parameters, clients)
+            for turn in range(arguments.turns):
+                for n in (1, 2) if turn % 2 else (2, 1):
+                    parameters["random_state"] = turn
+                    points, rest, model = fit(
+                        parameters, blocks, clients[n], arguments.budget or budget
+                    )
+                    found[n].append(curves(points, objective))
+                    tell(turn, n, parameters, rest, model)
+        report_workers(found)
+
+
+def tell(turn, n_workers, parameters, rest, model):
+    """Print what an exchange of a fit took."""
+    trace, steps = model.trace_, parameters.get("local_steps", 1)
+    step = 1e3 * steps * np.median(np.diff(trace["time"]))
+    passes = 1e3 * steps * np.median(trace["seconds_dictionary"])
+    print(
+        f"turn {turn}, {n_workers} workers: {len(trace['time']) // steps} exchanges, "
+        f"{step:.0f} ms each, of which {passes:.0f} ms at the client; "
+        f"{rest:.1f} s to start and end"
+    )
 
 
 def report_workers(found):

@@ -571,6 +571,8 @@ class SOMF(
                 elif report.ends_epoch and not run.stop_reason:
                     callbacks.begin_epoch()
                 tell_observers(self, report)
+                if run.stop_reason:
+                    run.settle()
                 if checkpoints is not None and run.settled:
                     checkpoints.after_step(
                         self.n_steps_,

@@ -83,12 +83,11 @@ class Sizes:
         return math.ceil(n_batches / self.local_steps)
 
     @property
-    def hand_overs_per_epoch(self) -> int:
-        """How often workers hand over all of their share of B."""
+    def hand_overs(self) -> float:
+        """How often workers hand over all of their share of B, for each exchange."""
         if self.keeps_nothing:
-            return 0
-        every = FLUSH * max(1, math.ceil(self.reduction))
-        return math.ceil(self.exchanges_per_epoch / every)
+            return 0.0
+        return 1 / (FLUSH * max(1, math.ceil(self.reduction)))
 
 
 @dataclass(frozen=True)
@@ -126,8 +125,8 @@ def exchange_bytes(sizes: Sizes) -> ExchangeBytes:
     True
     >>> sent.down == 4 * 10 * 100 + 4 * 100 + (8 * 50 + 4 * 100)  # D, where; rows, mask
     True
-    >>> sent.hand_over == 4 * 10 * 1200 and sent.hand_overs  # 3 for 100 exchanges
-    0.03
+    >>> sent.hand_over == 4 * 10 * 1200 and 1 / sent.hand_overs  # one in so many
+    48.0
     """
     k, q = sizes.n_components, sizes.n_exchanged
     partly = FEATURE * sizes.n_observed if sizes.n_observed < sizes.n_features else 0
@@ -140,7 +139,7 @@ def exchange_bytes(sizes: Sizes) -> ExchangeBytes:
         down=news + sizes.local_steps * visit,
         up=sizes.itemsize * k * (q + k) + k + counters,
         hand_over=0.0 if sizes.keeps_nothing else sizes.itemsize * k * sizes.n_features,
-        hand_overs=sizes.hand_overs_per_epoch / sizes.exchanges_per_epoch,
+        hand_overs=sizes.hand_overs,
     )
 
 

@@ -45,7 +45,7 @@ class WorkersPlan:
     bytes_down: int  # in an exchange, to each worker
     bytes_up: int  # in an exchange, from each worker
     hand_over_bytes: int  # from each worker
-    hand_overs_per_epoch: int
+    hand_overs_per_epoch: float
     exchanges_per_epoch: int
     flops_of_worker: int  # in an exchange
     flops_of_client: int
@@ -60,7 +60,7 @@ class WorkersPlan:
     @property
     def bytes_per_epoch(self) -> int:
         """On the link of the client."""
-        each = self.exchanges_per_epoch * (self.bytes_up + self.bytes_down)
+        each = float(self.exchanges_per_epoch * (self.bytes_up + self.bytes_down))
         each += self.hand_overs_per_epoch * self.hand_over_bytes
         return self.n_workers * each
 
@@ -82,9 +82,8 @@ class WorkersPlan:
         ]
         if self.hand_overs_per_epoch:
             n = self.hand_overs_per_epoch
-            often = "once" if n == 1 else f"{n} times"
             lines[-1] += (
-                f", and {often} in an epoch {show_bytes(self.hand_over_bytes)} up"
+                f", and {n:.2g} times in an epoch {show_bytes(self.hand_over_bytes)} up"
             )
         if self.seconds_per_epoch is None:
             return lines
@@ -157,7 +156,7 @@ def plan_workers(
         bytes_down=int(sent.down),
         bytes_up=int(sent.up),
         hand_over_bytes=int(sent.hand_over),
-        hand_overs_per_epoch=sizes.hand_overs_per_epoch,
+        hand_overs_per_epoch=sizes.exchanges_per_epoch * sizes.hand_overs,
         exchanges_per_epoch=sizes.exchanges_per_epoch,
         flops_of_worker=int(flops.worker),
         flops_of_client=int(flops.client),

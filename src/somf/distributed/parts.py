@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from somf.memory import available_memory
 from somf.sources.base import Array, ArraySource, Indices, Requirements, Source
 from somf.sources.chunked import DaskSource
 from somf.sources.opening import as_source
@@ -178,7 +179,21 @@ def open_part(
         else:
             sources.append(_range_of(piece))
         row += len(piece)
-    return sources[0] if len(sources) == 1 else StackedSource(sources)
+    return sources[0] if len(sources) == 1 else _together(sources)
+
+
+def _together(sources: list[Source]) -> Source:
+    """Stack sources; blocks in memory become one array if there is room for both.
+
+    Batches of one array are used in place; of several blocks they would be copied, all
+    features of every sample, in each iteration.
+    """
+    stacked = StackedSource(sources)
+    blocks = [source.X for source in sources if isinstance(source, ArraySource)]
+    n_bytes = stacked.shape[0] * stacked.row_bytes
+    if len(blocks) < len(sources) or n_bytes > available_memory() // 2:
+        return stacked
+    return ArraySource(np.concatenate(blocks))
 
 
 def _range_of(piece: Piece) -> Source:

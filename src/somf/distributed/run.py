@@ -159,13 +159,13 @@ class DistributedRun(Run):
             draws = self._draws()
             while group := self._next_group(draws):
                 reports = self._exchange(group)
-                if self._must_settle(group[-1]):
-                    self._settle()
+                if self._must_settle():
+                    self._settle_on_the_clock()
                 if group[-1].ends_epoch and not self.stop_reason and self._welcome():
                     draws = self._draws()
                 yield from reports
                 if self.stop_reason:
-                    self._settle()
+                    self.settle()
                     return
         finally:
             for seat in self.seats:
@@ -697,7 +697,7 @@ class DistributedRun(Run):
         logger.info(
             "There are %d workers now: the samples are shared out anew.", len(workers)
         )
-        self._settle()
+        self.settle()
         self._memory = self._gather_memory()
         for seat in self.seats:
             self.cluster.release(seat)
@@ -736,13 +736,23 @@ class DistributedRun(Run):
 
     # -- what workers keep -----------------------------------------------------------
 
-    def _must_settle(self, draw: Draw) -> bool:
+    def _must_settle(self) -> bool:
         if self._keeps_nothing:
             return False
         reduction = max(1, math.ceil(self.solver.settings.schedule.reduction))
-        return draw.ends_epoch or self._since_flush >= FLUSH * reduction
+        return bool(self.stop_reason) or self._since_flush >= FLUSH * reduction
 
-    def _settle(self) -> None:
+    def _settle_on_the_clock(self) -> None:
+        """Settle, in the time of the last iteration."""
+        start = time.perf_counter()
+        self.settle()
+        seconds = time.perf_counter() - start
+        self.trace.amend(
+            time=self.trace.last("time") + seconds,
+            seconds_code=self.trace.last("seconds_code") + seconds,
+        )
+
+    def settle(self) -> None:
         """Let the state know all of B: what is saved then is complete."""
         self._absorb_all_late()
         if self._keeps_nothing or self.settled:

@@ -166,6 +166,9 @@ class Run:
         """End the run after this iteration."""
         self.progress.stop_reason = reason
 
+    def settle(self) -> None:
+        """Let the state hold all that is known."""
+
     def complete(self) -> AbstractContextManager[None]:
         """Let the state hold all that a checkpoint needs, for as long as that takes."""
         return nullcontext()
