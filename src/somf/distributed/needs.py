@@ -60,9 +60,9 @@ class WorkersPlan:
     @property
     def bytes_per_epoch(self) -> int:
         """On the link of the client."""
-        each = float(self.exchanges_per_epoch * (self.bytes_up + self.bytes_down))
-        each += self.hand_overs_per_epoch * self.hand_over_bytes
-        return self.n_workers * each
+        each = self.exchanges_per_epoch * (self.bytes_up + self.bytes_down)
+        handed_over = self.hand_overs_per_epoch * self.hand_over_bytes
+        return int(self.n_workers * (each + handed_over))
 
     def lines(self) -> list[str]:
         """Return the plan in words."""

@@ -208,27 +208,36 @@ def _tile_worker(
     keep = B.dtype.type(1 - weight)
     size = min(TILE, -(-n_features // seen.team.n_threads))  # work for everybody
     tiles = itertools.count(0, size)  # next() is atomic
+    workers = itertools.count()
 
-    def add_dense(low: int, high: int, room: Array) -> None:
-        product = new.dense.T @ read_tile(batch, low, high, room)
+    def add_dense(low: int, high: int, room: Array, products: Array) -> None:
+        read = read_tile(batch, low, high, room)
+        product = products[: len(B) * (high - low)].reshape(len(B), high - low)
+        np.matmul(new.dense.T, read, out=product)
         tile = B[:, low:high]
         tile *= keep
         tile += product
 
-    def add_sparse(low: int, high: int, room: Array) -> None:
-        assert new.by_atom is not None
-        new.by_atom.add_to(B, keep, batch.X, batch.rows, low, high)
-
-    add = add_dense if new.by_atom is None else add_sparse
-
-    def work() -> None:
-        room = np.empty(len(batch) * size, B.dtype)
+    def work_dense() -> None:
+        # Buffers that stay: where memory is given back at once, as Dask asks its
+        # workers to, new ones cost a page fault every 4 KiB.
+        me = next(workers)
+        room = seen.workspace.array(f"tile {me}", (len(batch) * size,), B.dtype)
+        products = seen.workspace.array(f"product {me}", (len(B) * size,), B.dtype)
         for low in tiles:
             if low >= n_features:
                 return
-            add(low, min(low + size, n_features), room)
+            add_dense(low, min(low + size, n_features), room, products)
 
-    return work
+    def work_sparse() -> None:
+        assert new.by_atom is not None
+        for low in tiles:
+            if low >= n_features:
+                return
+            high = min(low + size, n_features)
+            new.by_atom.add_to(B, keep, batch.X, batch.rows, low, high)
+
+    return work_dense if new.by_atom is None else work_sparse
 
 
 def _update_all(
