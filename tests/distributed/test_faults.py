@@ -131,7 +131,7 @@ def test_one_worker_is_left(X, caplog):
 @pytest.mark.parametrize("n_steps", [1, 3])
 def test_statistics_survive_a_loss(mortal, X, n_steps, monkeypatch):
     """With atoms that stay as they are, what is made again is what was lost."""
-    monkeypatch.setattr(DistributedRun, "_must_settle", lambda self, draw: False)
+    monkeypatch.setattr(DistributedRun, "_must_settle", lambda self: False)
     monkeypatch.setattr(run.Coordinator, "minimize", lambda self: None)
     settings = SETTINGS | {"dict_update": "observed", "local_steps": n_steps}
     X = da.from_array(X, chunks=(60, 90))
