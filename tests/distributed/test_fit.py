@@ -8,6 +8,7 @@ from dask_workers import SETTINGS, assert_same_bits, samples, started
 
 import somf.estimator
 from somf import SOMF
+from somf.distributed.run import DistributedRun
 from somf.progress import observed_by
 from somf.sampling import SampleOrder, StratifiedOrder
 from somf.solver.iteration import Factorization
@@ -225,3 +226,17 @@ def test_atoms_that_were_in_use_are_replaced(one, two, X, name, monkeypatch):
     here = fit_here(X, settings, [55, 55], monkeypatch)
     np.testing.assert_allclose(there.state_.B, here.state_.B, rtol=1e-5, atol=1e-7)
     assert there.trace_["replaced_atoms"][-1] == 6
+
+
+def test_local_workers_have_one_thread_each(X, monkeypatch):
+    threads = []
+    seat = DistributedRun._seat_everyone
+
+    def noted(run):
+        seat(run)
+        threads.extend(seat.setup.n_threads for seat in run.seats)
+
+    monkeypatch.setattr(DistributedRun, "_seat_everyone", noted)
+    model = SOMF(**(SETTINGS | {"n_threads": 2, "n_epochs": 1}))
+    model.fit(da.from_array(X, chunks=(55, 90)), client="local")
+    assert threads == [1, 1]

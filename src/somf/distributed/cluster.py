@@ -73,7 +73,10 @@ def local_client(n_workers: int) -> Iterator[Any]:
     distributed = need("distributed", "dask", "Running on Dask")
     with (
         distributed.LocalCluster(
-            n_workers=n_workers, threads_per_worker=1, processes=True
+            n_workers=n_workers,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=":0",  # any port: the usual one may be taken
         ) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
     ):
@@ -84,7 +87,7 @@ def local_client(n_workers: int) -> Iterator[Any]:
 def cluster_for(X: Any, client: Any, n_workers: int) -> Iterator[Cluster | None]:
     """Open the cluster on which to factorize X; None if that is to be done here."""
     if isinstance(client, str) and client == "local":
-        with local_client(n_workers) as started, Cluster(started) as cluster:
+        with local_client(n_workers) as started, Cluster(started, 1) as cluster:
             yield cluster
         return
     found = find_client(client)
@@ -140,8 +143,9 @@ class Seat:
 class Cluster:
     """Starts lanes on workers, talks to them, and notices when workers are gone."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, n_threads: int | None = None) -> None:
         self.user_client = client
+        self.n_threads = n_threads  # of each worker, where that is known
         self.client = client
         self._own = False
 

@@ -134,7 +134,7 @@ class DistributedRun(Run):
         self.cluster = cluster
         self.choices = choices
         self.wanted = wanted
-        self.n_threads = n_threads
+        self.n_threads = cluster.n_threads or n_threads
         self.local_steps = local_steps
         self.max_staleness = max_staleness
         self.seats: list[Seat] = []
