@@ -305,13 +305,16 @@ class DistributedRun(Run):
         missed = [c for c in self._changes if c.number > seat.known]
         if not missed:
             return None
-        G = self.state.G
+        G = None if self.state.G is None else self.state.G.copy()
         replaced = np.unique(np.concatenate([c.replaced for c in missed]))
         atoms = self.state.D[replaced] if len(replaced) else None
-        whole = self.solver.settings.dict_update == "all"
-        if whole or any(c.mask.observes_all for c in missed):
-            return News(None, self.state.D, G, replaced, atoms)
-        if len(missed) == 1 and self._latest and self._latest[0] == missed[0].number:
+        assert self._latest is not None
+        if any(c.mask.observes_all for c in missed):
+            rows = self._latest[1]  # of all features, if the last exchange had all
+            if rows.shape != self.state.D.shape:
+                rows = self.state.D.copy()
+            return News(None, rows, G, replaced, atoms)
+        if len(missed) == 1 and self._latest[0] == missed[0].number:
             features = missed[0].mask.features
             rows = self._latest[1]
         else:
@@ -427,11 +430,11 @@ class DistributedRun(Run):
         B = self._merge(view, answers)
         solver.absorb(view, B)
         replaced = self._replace_idle_atoms(answers)
-        if not whole:
-            rows = view.D
-            if len(replaced):  # they travel by themselves, as a whole
-                rows = state.D[:, mask.features]
-            self._latest = self._number, rows
+        # A copy: it may still be on its way to a slow worker when D changes again.
+        rows = state.D if whole else view.D
+        if len(replaced) and not whole:  # they travel by themselves, as a whole
+            rows = state.D[:, mask.features]
+        self._latest = self._number, rows.copy()
         self._changes.append(Change(self._number, mask, replaced, state.clock))
         self._forget_changes()
 
