@@ -717,8 +717,10 @@ class DistributedRun(Run):
     def complete(self) -> Iterator[None]:
         """Let the state hold all that a checkpoint needs, for as long as that takes."""
         self.state.averages = self._gather_memory()
-        yield
-        self.state.averages = None
+        try:
+            yield
+        finally:
+            self.state.averages = None
 
     def _gather_memory(self) -> Averages | None:
         """Return what all workers remember of their samples; a lost one nothing."""
