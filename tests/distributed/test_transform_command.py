@@ -19,14 +19,6 @@ SUFFIXES = (".npy", ".zarr")
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
-    ) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
 def X():
     return np.random.default_rng(0).standard_normal((N, P))
 
