@@ -138,3 +138,10 @@ def test_chunks_of_all_parts_are_known():
     np.testing.assert_array_equal(order.chunks, [0, 20, 30, 42])
     assert order.mix == 25
     assert StratifiedOrder([SampleOrder(12, 10)], 10).chunks is None
+
+
+def test_only_rows_that_follow_one_another_are_joined():
+    source = as_source(np.eye(9))
+    once = [Piece(source, 0, 5, held=False), Piece(source, 5, 9, held=False)]
+    found = [(piece.start, piece.stop) for piece in joined(once + once)]
+    assert found == [(0, 9), (0, 9)]

@@ -123,3 +123,30 @@ def test_a_client_that_is_killed(clients, tmp_path):
         return len(dask_worker.state.actors)
 
     until(lambda: sum(client.run(n_lanes).values()) == 0)
+
+
+def test_a_callback_that_stops_leaves_a_complete_checkpoint(clients, X, tmp_path):
+    pytest.importorskip("sklearn.callback", reason="new in scikit-learn 1.9")
+
+    class Stop:
+        def setup(self, estimator, context):
+            pass
+
+        def teardown(self, estimator, context):
+            pass
+
+        def on_fit_task_begin(self, estimator, context):
+            pass
+
+        def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
+            return fitted_estimator is not None
+
+    # 12 iterations in an epoch, and workers hand over after 20.
+    settings = SETTINGS | {"reduction": 5, "dict_update": "observed"}
+    model = SOMF(**settings, checkpoint=tmp_path / "run").set_callbacks(Stop())
+    model.fit(da.from_array(X, chunks=(60, 90)), client=clients[2])
+    assert model.stop_reason_ == "a callback asked to stop"
+    saved = SOMF.load(find(tmp_path / "run")[0])
+    assert saved.n_steps_ == model.n_steps_ == 12
+    np.testing.assert_array_equal(saved.state_.B, model.state_.B)
+    assert np.abs(saved.state_.B).sum(axis=0).min() > 0
