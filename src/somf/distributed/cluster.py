@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ logger = logging.getLogger("somf")
 PATIENCE = 60.0  # seconds to wait for a worker when there is none
 NOTICE = 5.0  # seconds in which the scheduler learns that a worker is gone
 CHECK = 1.0  # seconds after which a silent worker is asked for
-SHORT, LONG = 2e-4, 5e-3  # seconds between two looks for an answer
+LOOK = 0.05  # seconds between two looks at what is awaited, if no bell rings
 
 
 class WorkerLostError(Exception):
@@ -148,6 +149,7 @@ class Cluster:
         self.n_threads = n_threads  # of each worker, where that is known
         self.client = client
         self._own = False
+        self._bell = threading.Event()
 
     def __enter__(self) -> Cluster:
         self.client = self._direct() or self.user_client
@@ -285,8 +287,7 @@ class Cluster:
     def _await(self, future: Any, seat: Seat) -> None:
         """Wait for a future, as long as the worker of the seat lives."""
         asked = time.monotonic()
-        while not future.done():
-            time.sleep(SHORT * 5)
+        while not self.hears(future):
             if seat.is_adrift:
                 raise WorkerLostError(seat.address)
             if time.monotonic() - asked > CHECK:
@@ -297,9 +298,11 @@ class Cluster:
     def begin(self, seat: Seat, method: str, *args: Any) -> Any:
         """Call a method of a lane; returns a future."""
         try:
-            return getattr(seat.actor, method)(*args)
+            future = getattr(seat.actor, method)(*args)
         except (RuntimeError, OSError) as error:  # the actor is known to be lost
             raise WorkerLostError(seat.address) from error
+        self.client.loop.add_callback(_ring, future, self._bell)
+        return future
 
     def end(self, seat: Seat, future: Any) -> Any:
         """Return the result of a call that is done."""
@@ -339,6 +342,14 @@ class Cluster:
         seat.task, seat.sent = task, time.monotonic()
         seat.future = self.begin(seat, "work", task)
 
+    def hears(self, *futures: Any) -> bool:
+        """Wait a moment for some futures; returns whether one of them is done."""
+        if any(future.done() for future in futures):
+            return True
+        self._bell.wait(LOOK)
+        self._bell.clear()
+        return any(future.done() for future in futures)
+
     def release(self, seat: Seat) -> None:
         """Let a worker forget a lane, which must have nothing to do."""
         with suppress(WorkerLostError):
@@ -349,6 +360,15 @@ class Cluster:
     def abandon(seat: Seat) -> None:
         """Forget a lane, whatever it does: Dask lets its worker forget it."""
         seat.actor, seat.handle, seat.future = None, None, None
+
+
+async def _ring(future: Any, bell: threading.Event) -> None:
+    """Ring when the answer of a lane is there, or will not come."""
+    try:
+        with suppress(Exception):  # whoever takes the result hears of it
+            await future
+    finally:
+        bell.set()
 
 
 async def _greet(client: Any, addresses: list[str]) -> None:

@@ -22,8 +22,6 @@ from numpy.typing import NDArray
 from somf.choices import Choices
 from somf.distributed.cluster import (
     CHECK,
-    LONG,
-    SHORT,
     Cluster,
     Seat,
     WorkerLostError,
@@ -341,7 +339,6 @@ class DistributedRun(Run):
         late: list[tuple[Seat, Answer]] = []
         waiting = {i: seat for i, seat in enumerate(self.seats) if seat.future}
         checked = time.monotonic()
-        pause = SHORT
         while waiting:
             for i, seat in list(waiting.items()):
                 if not seat.future.done():
@@ -354,11 +351,10 @@ class DistributedRun(Run):
                     answers[i] = answer
                 else:
                     late.append((seat, answer))
-                pause = SHORT
             if not waiting or (self._is_enough(answers) and self._may_go_on(waiting)):
                 break
-            time.sleep(pause)
-            pause = min(LONG, pause * 1.05)
+            if self.cluster.hears(*(seat.future for seat in waiting.values())):
+                continue
             ask = time.monotonic() - checked > CHECK
             self._look_for_lost(list(waiting.values()), ask)
             checked = time.monotonic() if ask else checked
@@ -811,7 +807,8 @@ class DistributedRun(Run):
                     if answer is not None:
                         late.append((seat, answer))
                         break
-                time.sleep(LONG)
+                if self.cluster.hears(seat.future):
+                    continue
                 ask = time.monotonic() - checked > CHECK
                 self._look_for_lost([seat], ask)
                 checked = time.monotonic() if ask else checked
