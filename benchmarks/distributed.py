@@ -237,24 +237,33 @@ def bench_quality(arguments):
         budget = arguments.budget or budget
         print(f"\n== quality: {name}, local on 2 threads and two workers, {budget:g} s")
         X, objective, parameters = problem(name, arguments.seed)
-        ends, times = [], []
+        found = {"local": [], "observed": [], "all": []}
         with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
             blocks = as_blocks(X, folder)
             clients = clusters(stack, (2,))
             warm_up(parameters, clients)
             for turn in range(arguments.turns):
                 parameters["random_state"] = turn
-                two, _, _ = fit(parameters, blocks, clients[2], budget)
-                local, _, _ = fit(parameters | {"n_threads": 2}, X, False, budget)
-                two, local = (curves(points, objective) for points in (two, local))
-                best = min(*two["objectives"], *local["objectives"])
-                ends.append(min(two["objectives"]) / min(local["objectives"]))
-                times.append([time_to(c, 1.01 * best) for c in (two, local)])
-                print(
-                    f"turn {turn}: to 1 %: two workers {times[-1][0]:.2f} s, local "
-                    f"{times[-1][1]:.2f} s; end {100 * (ends[-1] - 1):+.2f} %"
-                )
-        demand("end of two workers / of the local solver", np.median(ends), 1.01)
+                for update in ("observed", "all"):
+                    settings = parameters | {"dict_update": update}
+                    points, _, _ = fit(settings, blocks, clients[2], budget)
+                    found[update].append(curves(points, objective))
+                points, _, _ = fit(parameters | {"n_threads": 2}, X, False, budget)
+                found["local"].append(curves(points, objective))
+                tell_quality(turn, {who: turns[-1] for who, turns in found.items()})
+        ends = {who: [min(c["objectives"]) for c in found[who]] for who in found}
+        ratios = np.divide(ends["observed"], ends["local"])
+        demand("end of two workers / of the local solver", np.median(ratios), 1.01)
+
+
+def tell_quality(turn, curves):
+    """Print when each came within 1 % of the best of a turn, and where it ended."""
+    best = min(min(c["objectives"]) for c in curves.values())
+    for who, c in curves.items():
+        name = who if who == "local" else f'two workers, dict_update="{who}"'
+        above = 100 * (min(c["objectives"]) / best - 1)
+        print(f"turn {turn}, {name}: 1 % in {time_to(c, 1.01 * best):.2f} s", end=", ")
+        print(f"end {above:.2f} % above the best")
 
 
 def measured_compute(p, k, r, batch_size):

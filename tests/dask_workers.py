@@ -2,13 +2,15 @@
 
 import os
 import signal
+import threading
 import time
 from contextlib import contextmanager
 
+import dask
 import numpy as np
 from distributed import Client, LocalCluster
 
-from somf.sources.base import ArraySource
+from somf.sources.base import ArraySource, Source
 
 PATIENCE = 60  # seconds after which something hangs
 
@@ -35,7 +37,10 @@ def samples(n_samples, n_features):
 @contextmanager
 def started(n_workers, *, restart=True):
     """A client of a cluster with one thread for each worker process."""
+    # A cluster gives up a worker that is away after this time, and tests kill the next
+    # one before the last is forgotten.
     with (
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"}),
         LocalCluster(
             n_workers=n_workers,
             threads_per_worker=1,
@@ -44,10 +49,19 @@ def started(n_workers, *, restart=True):
         ) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
-        client.wait_for_workers(n_workers, timeout=PATIENCE)
-        for nanny in cluster.workers.values():
-            nanny.auto_restart = restart
+        await_workers(client, n_workers)
+        if not restart:
+            for nanny in cluster.workers.values():
+                nanny.close_gracefully()
         yield client
+
+
+def await_workers(client, n_workers):
+    """Wait for workers, and until their nannies are ready to replace them."""
+    client.wait_for_workers(n_workers, timeout=2 * PATIENCE)
+    nannies = client.cluster.workers.values()
+    until(lambda: all(nanny.status.name == "running" for nanny in nannies))
+    until(lambda: all(nanny.process.status.name == "running" for nanny in nannies))
 
 
 def until(condition):
@@ -77,10 +91,11 @@ def assert_same_bits(model, other):
 
 
 class Slow(ArraySource):
-    """Rows in memory of which some reads on a worker take long."""
+    """Rows of which some reads on a worker take long."""
 
     def __init__(self, X, seconds, reads=()):
         super().__init__(X)
+        self.in_memory = False
         self.home = os.getpid()
         self.seconds = seconds
         self.reads = reads  # their numbers; all if there are none
@@ -92,3 +107,18 @@ class Slow(ArraySource):
         if due and os.getpid() != self.home:
             time.sleep(self.seconds)
         return super().batch(rows, wanted)
+
+
+class Logged(Source):
+    """Rows that workers read; each read adds the thread and the rows to a file."""
+
+    def __init__(self, X, path=None):
+        self.X, self.path = X, path
+        self.shape, self.dtype = X.shape, X.dtype
+        self.home = os.getpid()
+
+    def read(self, rows):
+        if self.path is not None and os.getpid() != self.home:
+            with self.path.open("a") as file:
+                file.write(f"{threading.current_thread().name} {rows.tolist()}\n")
+        return self.X[rows]

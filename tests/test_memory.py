@@ -3,7 +3,7 @@
 import pytest
 
 from somf import memory
-from somf.memory import _left_to_container, available_memory
+from somf.memory import _groups, _left_to_container, available_memory
 
 
 def test_available_memory_is_a_number_of_bytes():
@@ -30,8 +30,21 @@ def test_no_container(tmp_path):
     assert _left_to_container(tmp_path / "nowhere") is None
 
 
+def test_groups_of_a_job(tmp_path):
+    """The limit may be that of any group above the one that a process is in."""
+    own = tmp_path / "cgroup"
+    own.write_text("0::/slurm/job_7/step_0\n")
+    slurm = tmp_path / "slurm"
+    groups = [tmp_path, slurm, slurm / "job_7", slurm / "job_7" / "step_0"]
+    assert _groups(tmp_path, own) == groups
+    own.write_text("0::/\n")
+    assert _groups(tmp_path, own) == [tmp_path]
+    assert _groups(tmp_path, tmp_path / "nowhere") == []
+
+
 def test_the_least_counts(monkeypatch):
-    monkeypatch.setattr(memory, "_left_to_container", lambda: 10)
+    monkeypatch.setattr(memory, "_groups", lambda: [0, 10, 30])
+    monkeypatch.setattr(memory, "_left_to_container", lambda group: group or None)
     assert available_memory() == 10
-    monkeypatch.setattr(memory, "_left_to_container", lambda: None)
+    monkeypatch.setattr(memory, "_left_to_container", lambda group: None)
     assert available_memory() == memory._left_to_machine()

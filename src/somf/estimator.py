@@ -112,7 +112,8 @@ class SOMF(
         of the observed ones, or the observed ones, as in the paper. "auto" takes all
         if `code_estimator` is "masked" and `aggregation` is not, and if there are as
         many observed features as atoms. With all, the reduction saves time in the codes
-        only, but every iteration improves every feature, and large batches pay.
+        only, but every iteration improves every feature, and large batches pay. On
+        several workers "auto" is "observed", so that traffic falls with the reduction.
     mask : {"cycle", "bernoulli"}, default="cycle"
         Features are observed by turns in an order that is drawn anew for each turn, or
         each by a coin of its own.
@@ -164,13 +165,16 @@ class SOMF(
         the system's temporary folder if it is larger than half of the free memory.
     local_steps : int, default=1
         Batches that the workers of a Dask cluster code between two exchanges. More of
-        them save network and updates of the dictionary, which then lags behind.
+        them mean less traffic and fewer updates of the dictionary; codes then come from
+        an older one. Without workers it has no effect.
     max_staleness : int, default=4
         Exchanges that the workers of a Dask cluster make without one of them that is
         slow; then they wait for it. With 0 they always do, and a fixed `random_state`
-        gives the same bits whatever the pace of the workers.
+        gives the same bits whatever the pace of the workers, if there are as many, with
+        as many threads, and none is lost.
     n_threads : int, default=None
-        Threads; None takes all cores, or what Dask has given to a worker.
+        Threads; None takes all cores, or what Dask has given to a worker. On a cluster,
+        a number is that of the client and of each worker.
     progress : bool or "auto", default="auto"
         Whether `fit` shows a progress bar; "auto" does on a terminal, after 2 seconds.
     random_state : int, RandomState instance, Generator or None, default=None
@@ -334,14 +338,16 @@ class SOMF(
         X : array-like of shape (n_samples, n_features), sparse matrix, path or source
             A C-ordered float array or memory map is read in place, never copied.
             Paths (.npy, .npz, .h5, .zarr, .nii), lists of paths, h5py, Zarr and Dask
-            arrays, and sources of :mod:`somf.sources` are read batch by batch.
+            arrays, and sources of :mod:`somf.sources` are read batch by batch. With a
+            client, a Dask array is computed once, in the memory of its workers.
         y : ignored
         X_val : like X, default=None
             Held-out samples that judge the run after each epoch.
         client : dask.distributed.Client, "local" or False, default=None
             Where to run: on the workers of a Dask cluster, on processes of this machine
             that are started for it, or here. None takes the client that is active if X
-            is a Dask array or a list of sources. See the guide to several machines.
+            is a Dask array or a list of paths or sources. See the guide to several
+            machines.
 
         Returns
         -------
@@ -495,7 +501,8 @@ class SOMF(
             reader = make_reader(source, choices, order, requirements(self))
             solver = self._solver(team, idle_limit)
             return Run(solver, reader, rule, self._trace, validate, progress)
-        from somf.distributed.run import Coordinator, DistributedRun
+        from somf.distributed.ledger import Coordinator
+        from somf.distributed.run import DistributedRun
 
         return DistributedRun(
             self._solver(team, idle_limit, Coordinator, choices.dict_update),
@@ -573,6 +580,8 @@ class SOMF(
                 tell_observers(self, report)
                 if run.stop_reason:
                     run.settle()
+                elif signals.received is not None:
+                    run.hurry()
                 if checkpoints is not None and run.settled:
                     checkpoints.after_step(
                         self.n_steps_,

@@ -8,11 +8,24 @@ from pathlib import Path
 
 def available_memory() -> int:
     """Bytes that new arrays may take without swapping, as far as the system tells."""
-    left = _left_to_container()
-    return min(_left_to_machine(), left) if left is not None else _left_to_machine()
+    lefts = [_left_to_container(folder) for folder in _groups()]
+    return min([_left_to_machine(), *(left for left in lefts if left is not None)])
 
 
-def _left_to_container(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
+def _groups(
+    root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
+) -> list[Path]:
+    """Return the folders of the control groups of this process, down from the root."""
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:  # not Linux
+        return []
+    name = next((line[4:] for line in lines if line.startswith("0::/")), "")
+    parts = Path(name).parts
+    return [root.joinpath(*parts[:i]) for i in range(len(parts) + 1)]
+
+
+def _left_to_container(folder: Path) -> int | None:
     """Bytes below the limit of a container or a job, if there is one."""
     try:
         limit = int((folder / "memory.max").read_text())

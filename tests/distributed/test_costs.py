@@ -35,7 +35,8 @@ def n_bytes(message):
 
 def arrays(task):
     """Bytes of a task without its scalars, which Dask packs with the message."""
-    return n_bytes(task) - 8 - sum(4 * 8 + 8 for _ in task.visits)
+    ahead = task.ahead is not None and task.ahead.features is not None
+    return n_bytes(task) - 8 - sum(4 * 8 + 8 for _ in task.visits) - 16 * ahead
 
 
 @pytest.fixture
@@ -90,6 +91,30 @@ def test_bytes_are_those_of_messages(client, heard, parameters):
     assert bool(heard["hand_over"]) == bool(told.hand_overs)
 
 
+@pytest.mark.parametrize("chunk", [20, P])
+def test_bytes_where_samples_are_read(client, heard, chunk, tmp_path):
+    """Small chunks of features are read if they are observed, larger ones always."""
+    zarr = pytest.importorskip("zarr")
+    path = tmp_path / "X.zarr"
+    chunks = (BATCH // 2, chunk)
+    X = zarr.open(path, mode="w", shape=(N, P), chunks=chunks, dtype="f4")
+    X[:] = np.random.default_rng(0).standard_normal((N, P))
+    model = SOMF(K, alpha=0.1, batch_size=BATCH, n_epochs=1, random_state=0)
+    parameters = {"reduction": 12, "aggregation": "masked", "mask_block": 20}
+    model.set_params(n_threads=1, max_staleness=0, **parameters)
+    model.fit(path, client=client)
+    told = exchange_bytes(
+        Sizes(
+            *(N, P, K, BATCH, 12),
+            n_workers=2,
+            aggregation="masked",
+            reads=True,
+            reads_observed=chunk == 20,
+        )
+    )
+    assert set(heard["down"][2:-2]) == {told.down}  # the last has nothing ahead
+
+
 def test_bytes_fall_with_the_reduction():
     one, twelve = (
         exchange_bytes(Sizes(10**6, 200_000, 70, 1024, r, n_workers=4)).total
@@ -118,7 +143,8 @@ def test_prediction_adds_up():
     assert told.coding == pytest.approx(0.2 + 100 * 1e-3)
     assert told.update == pytest.approx((0.5 + 10 * 0.02) / 2)
     assert told.transfer == pytest.approx(10 * sent.total / 1e8 / 2)
-    assert told.latency == pytest.approx((1 + sent.hand_overs) * (0.01 + 0.01))
+    trips, messages = 2 + 10 * sent.hand_overs, 2 * 10 * (1 + sent.hand_overs)
+    assert told.latency == pytest.approx((trips * 0.01 + messages * 0.001) / 2)
     assert told.waiting == 0
     assert told.alone == pytest.approx(0.2 + 1000 * 1e-3 + 0.5 / 2)
     assert told.efficiency == told.alone / told.seconds / 10

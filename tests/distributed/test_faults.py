@@ -9,18 +9,22 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask_workers import (
-    PATIENCE,
     SETTINGS,
+    Logged,
     Slow,
     assert_same_bits,
+    await_workers,
     kill,
     samples,
     started,
     until,
 )
 
-import somf.distributed.run as run
+import somf.distributed.crew as crew
 from somf import SOMF
+from somf.distributed.cluster import Cluster
+from somf.distributed.crew import Crew
+from somf.distributed.ledger import Coordinator, Ledger
 from somf.distributed.run import DistributedRun
 from somf.progress import observed_by
 
@@ -47,7 +51,7 @@ def mortals():
 @pytest.fixture
 def mortal(mortals):
     """Workers that a test may kill: they are back before the next one."""
-    mortals.wait_for_workers(2, timeout=2 * PATIENCE)
+    await_workers(mortals, 2)
     return mortals
 
 
@@ -61,16 +65,16 @@ def at_step(number, do):
     return observed_by(observer)
 
 
-def noted(monkeypatch, name):
-    """Note the arguments and results of a method of runs."""
-    calls, method = [], getattr(DistributedRun, name)
+def noted(monkeypatch, kind, name):
+    """Note who calls a method, with which arguments and results."""
+    calls, method = [], getattr(kind, name)
 
     def observed(self, *args):
         result = method(self, *args)
         calls.append((self, args, result))
         return result
 
-    monkeypatch.setattr(DistributedRun, name, observed)
+    monkeypatch.setattr(kind, name, observed)
     return calls
 
 
@@ -94,7 +98,7 @@ def test_a_worker_that_dies_is_replaced(mortal, X, name, caplog, monkeypatch):
     settings = SETTINGS | LOSSES[name] | {"n_epochs": 6}
     X = da.from_array(X, chunks=(60, 90))
     whole = SOMF(**settings).fit(X, client=mortal)
-    seated = noted(monkeypatch, "_seat_everyone")
+    seated = noted(monkeypatch, Crew, "take_seats")
     killed = []
     with (
         caplog.at_level(logging.WARNING, "somf"),
@@ -123,18 +127,28 @@ def test_one_worker_is_left(X, caplog):
             at_step(20, lambda: kill(client)),
         ):
             model = SOMF(**settings).fit(X, client=client)
-        assert len(client.nthreads()) == 1
+        until(lambda: len(client.nthreads()) == 1)
     assert len(taken_over(caplog)) == 1
     assert model.objective_ == pytest.approx(whole.objective_, rel=0.05)
 
 
+def blocks(X, size):
+    return da.from_array(X, chunks=(size, 90))
+
+
+def files(X, size):
+    """Rows that workers read, batch by batch."""
+    return [Logged(X[row : row + size]) for row in range(0, len(X), size)]
+
+
 @pytest.mark.parametrize("n_steps", [1, 3])
-def test_statistics_survive_a_loss(mortal, X, n_steps, monkeypatch):
+@pytest.mark.parametrize("kind", [blocks, files])
+def test_statistics_survive_a_loss(mortal, X, n_steps, kind, monkeypatch):
     """With atoms that stay as they are, what is made again is what was lost."""
     monkeypatch.setattr(DistributedRun, "_must_settle", lambda self: False)
-    monkeypatch.setattr(run.Coordinator, "minimize", lambda self: None)
+    monkeypatch.setattr(Coordinator, "minimize", lambda self: None)
     settings = SETTINGS | {"dict_update": "observed", "local_steps": n_steps}
-    X = da.from_array(X, chunks=(60, 90))
+    X = kind(X, 60)
     whole = SOMF(**settings).fit(X, client=mortal)
     with at_step(18, lambda: kill(mortal)):
         model = SOMF(**settings).fit(X, client=mortal)
@@ -145,15 +159,15 @@ def test_statistics_survive_a_loss(mortal, X, n_steps, monkeypatch):
 @pytest.mark.parametrize("staleness", [3, 0])
 @pytest.mark.parametrize("name", ["observed", "masked"])
 def test_a_slow_worker(two, X, staleness, name, caplog, monkeypatch):
-    monkeypatch.setattr(run, "SLOW_SECONDS", 0.3)
+    monkeypatch.setattr(crew, "SLOW_SECONDS", 0.3)
     settings = SETTINGS | LOSSES[name] | {"max_staleness": staleness, "n_epochs": 4}
-    late, absorb = [], DistributedRun._absorb_late
+    late, absorb = [], Ledger.absorb_late
 
     def note(self, seat, answer):
-        late.append((self._number, answer))
+        late.append((self.number, answer))
         absorb(self, seat, answer)
 
-    monkeypatch.setattr(DistributedRun, "_absorb_late", note)
+    monkeypatch.setattr(Ledger, "absorb_late", note)
     halves = [Slow(X[:120], 0), Slow(X[120:], 0)]
     fast = SOMF(**settings | {"max_staleness": 0}).fit(halves, client=two)
     halves[1] = Slow(X[120:], 1.0, reads=(5, 20))
@@ -173,11 +187,11 @@ def test_a_slow_worker(two, X, staleness, name, caplog, monkeypatch):
 
 def test_late_answers_keep_the_mass(two, X, monkeypatch):
     """With the same codes for all samples, C is theirs whoever was late."""
-    monkeypatch.setattr(run, "SLOW_SECONDS", 0.3)
-    late = noted(monkeypatch, "_absorb_late")
+    monkeypatch.setattr(crew, "SLOW_SECONDS", 0.3)
+    late = noted(monkeypatch, Ledger, "absorb_late")
     same = np.repeat(X[:1], ROWS, axis=0)
     halves = [Slow(same[:120], 0), Slow(same[120:], 1.0, reads=(4,))]
-    monkeypatch.setattr(run.Coordinator, "minimize", lambda self: None)
+    monkeypatch.setattr(Coordinator, "minimize", lambda self: None)
     settings = SETTINGS | {"reduction": 1, "n_epochs": 1, "dict_init": X[:6]}
     for more in ({"dict_update": "observed"}, {"aggregation": "masked"}):
         late.clear()
@@ -200,12 +214,13 @@ def test_uneven_and_empty_partitions(two, X, chunks, batch_size):
     assert model.objective_ == pytest.approx(here.objective_, rel=0.1)
 
 
-def test_workers_that_join_later(X, monkeypatch):
-    seated = noted(monkeypatch, "_seat_everyone")
+@pytest.mark.parametrize("kind", [blocks, files])
+def test_workers_that_join_later(X, kind, monkeypatch):
+    seated = noted(monkeypatch, Crew, "take_seats")
     told = []  # not caplog: Dask changes levels when it starts a worker
-    logger = "somf.distributed.run.logger.info"
+    logger = "somf.distributed.crew.logger.info"
     monkeypatch.setattr(logger, lambda text, *words: told.append(text % words))
-    X = da.from_array(X, chunks=(40, 90))
+    X = kind(X, 40)
     with started(1) as client:
 
         def more():
@@ -215,7 +230,7 @@ def test_workers_that_join_later(X, monkeypatch):
         with at_step(5, more):
             model = SOMF(**SETTINGS).fit(X, client=client)
     assert [len(self.seats) for self, _, _ in seated] == [2, 2]  # the same run
-    assert "There are 2 workers now: the samples are shared out anew." in told
+    assert "1 of 2 workers have samples, and 2 could: they are shared out anew." in told
     assert model.n_steps_ == 36
 
 
@@ -249,8 +264,31 @@ def test_a_file_that_one_worker_cannot_open(two, X, tmp_path):
     assert not hasattr(model, "state_")
 
 
+@pytest.mark.parametrize("suffix", ["npy", "h5", "zarr"])
+def test_files_that_only_the_client_finds(two, X, suffix, tmp_path, monkeypatch):
+    path, start = tmp_path / f"X.{suffix}", Cluster.start
+    if suffix == "npy":
+        np.save(path, X)
+    elif suffix == "h5":
+        with pytest.importorskip("h5py").File(path, "w") as file:
+            file["X"] = X
+    else:
+        pytest.importorskip("zarr").save(path, X)
+
+    def starting(self, *arguments):
+        if path.exists():
+            path.rename(tmp_path / "elsewhere")
+        return start(self, *arguments)
+
+    monkeypatch.setattr(Cluster, "start", starting)
+    with pytest.raises(
+        FileNotFoundError, match=r"Worker tcp.* rows 0 to \d+ of X: .*must find files"
+    ):
+        SOMF(**SETTINGS, dict_init=X[:6]).fit(path, client=two)
+
+
 def test_workers_that_all_die_of_their_rows(mortal, monkeypatch):
-    monkeypatch.setattr(run, "MOST_LOSSES", 1)
+    monkeypatch.setattr(crew, "MOST_LOSSES", 1)
 
     def block(block_info=None):
         import os

@@ -8,7 +8,7 @@ from dask_workers import SETTINGS, assert_same_bits, samples, started
 
 import somf.estimator
 from somf import SOMF
-from somf.distributed.run import DistributedRun
+from somf.distributed.crew import Crew
 from somf.progress import observed_by
 from somf.sampling import SampleOrder, StratifiedOrder
 from somf.solver.iteration import Factorization
@@ -230,13 +230,13 @@ def test_atoms_that_were_in_use_are_replaced(one, two, X, name, monkeypatch):
 
 def test_local_workers_have_one_thread_each(X, monkeypatch):
     threads = []
-    seat = DistributedRun._seat_everyone
+    take_seats = Crew.take_seats
 
-    def noted(run):
-        seat(run)
-        threads.extend(seat.setup.n_threads for seat in run.seats)
+    def noted(crew, memory):
+        take_seats(crew, memory)
+        threads.extend(seat.setup.n_threads for seat in crew.seats)
 
-    monkeypatch.setattr(DistributedRun, "_seat_everyone", noted)
+    monkeypatch.setattr(Crew, "take_seats", noted)
     model = SOMF(**(SETTINGS | {"n_threads": 2, "n_epochs": 1}))
     model.fit(da.from_array(X, chunks=(55, 90)), client="local")
     assert threads == [1, 1]

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import tomllib
 from functools import partial
 
@@ -224,8 +225,21 @@ def test_without_distributed_the_extra_is_named(data, tmp_path, monkeypatch):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("at", [[], ["--dask", "tcp://host:8786"]])
-def test_workers_are_started_locally_only(data, tmp_path, at):
-    result = somf("fit", data, "--output", tmp_path / "run", "--workers", 2, *at)
+def test_workers_are_those_of_a_cluster(data, tmp_path):
+    result = somf("fit", data, "--output", tmp_path / "run", "--workers", 2)
     assert result.exit_code == 2
-    assert "--dask local" in result.stderr
+    assert "the workers of --dask" in result.stderr
+
+
+def test_workers_are_waited_for(data, tmp_path, placed):
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, dashboard_address=":0"
+    ) as cluster:
+        later = threading.Timer(1.0, cluster.scale, [2])
+        later.start()
+        at = ["--dask", cluster.scheduler_address, "--workers", 2]
+        result = somf("fit", data, "--output", tmp_path / "run", *OPTIONS, *at)
+        later.join()
+    assert result.exit_code == 0, result.stderr
+    assert "1 of 2 workers are there; waiting." in result.stderr
+    assert len(placed) == 2

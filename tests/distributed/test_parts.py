@@ -21,7 +21,10 @@ from somf.distributed.parts import (
 )
 from somf.sampling import SampleOrder, StratifiedOrder, as_generator
 from somf.sources import as_source
-from somf.sources.base import COMPLETE, Requirements
+from somf.sources.base import COMPLETE, ArraySource, Requirements
+from somf.sources.stacked import StackedSource
+
+ROOM = 2**30
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 12))
@@ -55,7 +58,7 @@ def test_workers_get_their_own_rows_alone(kind):
     parted = part(None, as_source(kind(X)), 4)
     parts = [joined(pieces) for pieces in share_out(parted.pieces, 4)]
     sent = [[pickle.loads(pickle.dumps(packed(p))) for p in part] for part in parts]
-    sources = [open_part(pieces, X.dtype, COMPLETE) for pieces in sent]
+    sources = [open_part(pieces, X.dtype, COMPLETE, ROOM) for pieces in sent]
     read = [source.read(np.arange(source.shape[0])) for source in sources]
     np.testing.assert_array_equal(np.concatenate(read), X)
     assert sum(len(pickle.dumps(pieces)) for pieces in sent) < 2 * X.nbytes
@@ -69,7 +72,9 @@ def test_files_are_opened_by_their_ranges(tmp_path):
     parted = part(paths, as_source(paths), 3)
     first = 0
     for pieces in share_out(parted.pieces, 3):
-        source = open_part(joined(pieces), X.dtype, COMPLETE)
+        source = open_part(
+            [packed(piece) for piece in joined(pieces)], X.dtype, COMPLETE, ROOM
+        )
         n_rows = source.shape[0]
         rows = np.array([0, n_rows // 2, n_rows - 1])
         np.testing.assert_array_equal(source.read(rows), X[first + rows])
@@ -87,12 +92,30 @@ def test_ranges_keep_the_chunks():
     np.testing.assert_array_equal(RowRange(X, 10, 50).row_chunks, [0, 20, 40])
 
 
+@pytest.mark.parametrize(("n_workers", "n_pieces"), [(2, 3), (3, 3), (4, 100)])
+def test_files_stay_whole_if_there_are_enough(n_workers, n_pieces):
+    source = as_source(np.ones((100, 4)))
+    source.row_files = np.array([0, 30, 60, 100])
+    pieces = part(None, source, n_workers).pieces
+    assert len(pieces) == n_pieces
+    if n_pieces == 3:
+        assert [len(piece) for piece in pieces] == [30, 30, 40]
+
+
+@pytest.mark.parametrize(("room", "kind"), [(320, ArraySource), (319, StackedSource)])
+def test_blocks_become_one_array_if_there_is_room(room, kind):
+    pieces = [Piece(np.full((4, 2), i, "f4"), 0, 4, True) for i in range(5)]
+    source = open_part(pieces, np.dtype("f4"), COMPLETE, room)
+    assert type(source) is kind
+    np.testing.assert_array_equal(source.read(np.array([3, 4]))[:, 0], [0, 1])
+
+
 def test_bad_rows_are_counted_in_all_of_the_data():
     block = np.ones((5, 3))
     block[2, 1] = np.inf
     pieces = [Piece(np.ones((4, 3)), 0, 4, True), Piece(block, 0, 5, True)]
     with pytest.raises(ValueError, match=r"Samples \[106\] "):
-        open_part(pieces, block.dtype, Requirements(first_row=100))
+        open_part(pieces, block.dtype, Requirements(first_row=100), ROOM)
 
 
 @given(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from somf import SOMF
-from somf.distributed.run import DistributedRun
+from somf.distributed.crew import Crew
 from somf.progress import ProgressBar
 from somf.rates import WorkerRates
 from somf.solver.run import Report, WorkerProgress
@@ -156,7 +156,7 @@ def test_a_worker_that_has_not_answered_is_behind():
             self.task = number and type("Task", (), {"number": number})
             self.future = waiting
 
-    run = object.__new__(DistributedRun)
-    run._number = 5
-    run.seats = [Seat(5, None), Seat(3, object()), Seat(None, None)]
-    assert [worker.behind for worker in run.workers] == [0, 2, 0]
+    crew = object.__new__(Crew)
+    crew.ledger = type("Ledger", (), {"number": 5})
+    crew.seats = [Seat(5, None), Seat(3, object()), Seat(None, None)]
+    assert [worker.behind for worker in crew.progress] == [0, 2, 0]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from dask_workers import SETTINGS, assert_same_bits, samples, started, until
 
-from somf import SOMF
+from somf import SOMF, Interrupted
 from somf.checkpoints import find
 from somf.progress import observed_by
 
@@ -123,6 +123,27 @@ def test_a_client_that_is_killed(clients, tmp_path):
         return len(dask_worker.state.actors)
 
     until(lambda: sum(client.run(n_lanes).values()) == 0)
+
+
+@pytest.mark.parametrize(("soon", "step"), [(0.0, 5), (1e9, 12)])
+def test_a_signal_waits_for_a_hand_over_that_is_near(
+    clients, X, tmp_path, monkeypatch, soon, step
+):
+    monkeypatch.setattr("somf.distributed.run.SOON", soon)
+    settings = SETTINGS | {"dict_update": "observed", "max_staleness": 0}
+
+    def interrupt(model, report):
+        if report.step == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    X = da.from_array(X, chunks=(60, 90))
+    model = SOMF(**settings, checkpoint=tmp_path / "run")
+    with pytest.raises(Interrupted), observed_by(interrupt):
+        model.fit(X, client=clients[2])
+    assert SOMF.load(find(tmp_path / "run")[0]).n_steps_ == step
+    resumed = SOMF.resume(tmp_path / "run", X, client=clients[2])
+    whole = SOMF(**settings).fit(X, client=clients[2])
+    np.testing.assert_allclose(resumed.state_.D, whole.state_.D, rtol=1e-6, atol=1e-9)
 
 
 def test_a_callback_that_stops_leaves_a_complete_checkpoint(clients, X, tmp_path):

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from somf.sources.ahead import read_ahead
+from somf.sources.ahead import Ahead, read_ahead
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2, 5])
@@ -92,3 +92,38 @@ def test_what_waits_is_not_read_after_leaving():
     go_on.set()
     closing.join()
     assert begun == [0, 1]
+
+
+def test_what_was_begun_is_read_meanwhile_and_once():
+    done, reads = threading.Event(), []
+
+    def read(x):
+        reads.append((x, threading.current_thread().name))
+        done.set()
+        return 10 * x
+
+    ahead = Ahead(read)
+    ahead.begin("a", 3)
+    assert done.wait(5)  # nobody has asked for it yet
+    assert ahead.take("a", 3) == 30
+    assert ahead.take("a", 3) == 30  # a second time is another read
+    ahead.begin("b", 4)
+    assert ahead.take("c", 5) == 50  # not what was expected
+    assert [x for x, _ in reads if x != 4] == [3, 3, 5]  # 4 may not have begun
+    assert {name.split("_")[0] for _, name in reads} == {"somf-reader"}
+    ahead.close()
+
+
+def test_an_error_of_what_was_begun():
+    def read(x):
+        if x == 3:
+            raise OSError("bad sector")
+        return x
+
+    ahead = Ahead(read)
+    ahead.begin("a", 3)
+    with pytest.raises(OSError, match="bad sector"):
+        ahead.take("a", 3)
+    ahead.begin("a", 3)
+    assert ahead.take("b", 4) == 4  # nobody wants to know
+    ahead.close()

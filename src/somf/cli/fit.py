@@ -53,7 +53,8 @@ if TYPE_CHECKING:
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
-    help="Processes that --dask local starts; as many as there are cores if not given.",
+    help="Processes that --dask local starts, by default one for each core; with the "
+    "address of a cluster, how many workers to wait for.",
 )
 @estimator_parameters
 @json_option
@@ -78,17 +79,13 @@ def fit(
 
     DATA is one file or several that are stacked by rows: .npy, .npz (SciPy sparse),
     .h5 or .h5::dataset, .zarr, .nii or .nii.gz. A run that was stopped goes on with
-    --resume, bit for bit. With --dask it runs on the workers of a cluster, each of
-    which must be able to open DATA under the same name.
+    --resume, bit for bit on as many threads and workers. With --dask it runs on the
+    workers of a cluster, each of which must be able to open DATA under the same name.
     """
     if resume and overwrite:
         raise click.UsageError("--resume keeps what --overwrite removes; use one.", ctx)
-    if workers and dask != "local":
-        raise click.UsageError(
-            "--workers says how many --dask local starts; others are started with "
-            "`dask worker`.",
-            ctx,
-        )
+    if workers and dask is None:
+        raise click.UsageError("--workers is about the workers of --dask.", ctx)
     folder = RunFolder(output, dask)
     asked = asked_settings(ctx, data, val, preset, config)
     if resume and folder.settings.exists():

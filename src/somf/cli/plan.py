@@ -30,7 +30,7 @@ from somf.cli.settings import asked_settings, check_settings, complete, make_par
     type=click.FloatRange(min=0),
     default=0.5,
     show_default=True,
-    help="What a message of the cluster takes, in ms; with --workers.",
+    help="What a message of the cluster takes one way, in ms; with --workers.",
 )
 @estimator_parameters
 @json_option

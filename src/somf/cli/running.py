@@ -30,6 +30,8 @@ ANSWER = 5.0  # seconds in which a scheduler has to answer
 def dask_client(address: str | None, n_workers: int | None = None) -> Iterator[Any]:
     """Connect to a Dask scheduler; "local" starts one, with a worker for each core.
 
+    `n_workers` are started by "local"; others are waited for.
+
     Without an address there is no client.
     """
     if address is None:
@@ -45,8 +47,17 @@ def dask_client(address: str | None, n_workers: int | None = None) -> Iterator[A
             yield client
         return
     with _connect(distributed, address) as client:
+        _wait_for_workers(client, n_workers or 0)
         _show_cluster(client)
         yield client
+
+
+def _wait_for_workers(client: Any, n_workers: int) -> None:
+    """Wait until there are so many workers: those of a batch queue take their time."""
+    here = len(client.nthreads())
+    if here < n_workers:
+        click.echo(f"{here} of {n_workers} workers are there; waiting.", err=True)
+        client.wait_for_workers(n_workers)
 
 
 def _connect(distributed: Any, address: str) -> Any:

@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from somf.choices import Choices
 from somf.distributed.messages import Failure, Memory, News, Setup, Task
 from somf.distributed.parts import (
@@ -24,8 +26,8 @@ from somf.distributed.parts import (
 from somf.distributed.worker import Lane
 from somf.inputs import is_source
 from somf.reading import sample_order
-from somf.sampling import SampleOrder, StratifiedOrder
-from somf.sources.base import Source
+from somf.sampling import Draw, SampleOrder, StratifiedOrder
+from somf.sources.base import Indices, Source
 from somf.sources.checks import need
 
 logger = logging.getLogger("somf")
@@ -57,8 +59,8 @@ def find_client(client: Any = None) -> Any:
     distributed = need("distributed", "dask", "Running on Dask")
     if isinstance(client, distributed.Client) and client.asynchronous:
         raise TypeError(
-            "client is asynchronous: fit waits for its workers. Give a Client that was "
-            "made without asynchronous=True."
+            f"client={client!r} is asynchronous, and fit waits for its workers. Give a "
+            "Client that was made without asynchronous=True."
         )
     if not isinstance(client, distributed.Client):
         raise TypeError(
@@ -92,7 +94,13 @@ def cluster_for(X: Any, client: Any, n_workers: int) -> Iterator[Cluster | None]
             yield cluster
         return
     found = find_client(client)
-    if found is None or (client is None and not _comes_in_parts(X)):
+    if found is not None and client is None and not _comes_in_parts(X):
+        logger.info(
+            "A Dask client is active, but X is neither a Dask array nor a list: the "
+            "work is done here. client=client does it on the workers."
+        )
+        found = None
+    if found is None:
         yield None
         return
     with Cluster(found) as cluster:
@@ -129,6 +137,17 @@ class Seat:
         """Its rows, in words."""
         last = self.setup.first_row + self.setup.n_rows - 1
         return f"rows {self.setup.first_row} to {last}"
+
+    def rows_in(self, draw: Draw) -> Indices:
+        """Return the rows of a draw that are its own."""
+        first = self.setup.first_row
+        low, high = np.searchsorted(draw.rows, [first, first + self.setup.n_rows])
+        return draw.rows[low:high]
+
+    def n_rows_in(self, i: int = -1) -> int:
+        """Return how many samples one of the iterations of its task has."""
+        assert self.task is not None
+        return len(self.task.visits[i].rows)
 
     @property
     def is_adrift(self) -> bool:
@@ -174,8 +193,14 @@ class Cluster:
         try:
             workers = list(self.user_client.nthreads())
             direct.sync(_greet, direct, workers, callback_timeout=5)
-        except Exception:  # they can be reached by the scheduler only
+        except Exception as error:  # they can be reached by the scheduler only
             direct.close()
+            logger.warning(
+                "Workers cannot be reached from here (%r): everything goes through the "
+                "scheduler, which is slow. Run the client inside of the network of the "
+                "workers, or open their ports (`dask worker --worker-port`).",
+                error,
+            )
             return None
         return direct
 
@@ -210,9 +235,12 @@ class Cluster:
         told = False
         while not (workers := self.workers()):
             if time.monotonic() > end:
+                address = self.user_client.scheduler.address
                 raise RuntimeError(
-                    f"The Dask cluster has had no worker for {PATIENCE:.0f} seconds. "
-                    "Start some, and continue with SOMF.resume from the checkpoint."
+                    f"The Dask cluster at {address} has had no worker for "
+                    f"{PATIENCE:.0f} seconds, and needs one. Start some, with `dask "
+                    f"worker {address}`, wait for them with client.wait_for_workers, "
+                    "and fit again, or call SOMF.resume if there is a checkpoint."
                 )
             if not told:
                 logger.warning("The Dask cluster has no worker: waiting for one.")
@@ -317,25 +345,33 @@ class Cluster:
         self._await(future, seat)
         return self.end(seat, future)
 
-    def call_all(self, seats: list[Seat], method: str) -> list[Any]:
-        """Call a method of all lanes; a worker that is gone gives WorkerLostError."""
-        futures: list[Any] = []
+    def call_each(self, seats: list[Seat], method: str) -> Iterator[tuple[Seat, Any]]:
+        """Call a method of all lanes; yields each with its result, or WorkerLostError.
+
+        The next one works while a result is used; more would fill the memory here.
+        """
+        begun: deque[tuple[Seat, Any]] = deque()
         for seat in seats:
-            try:
-                futures.append(self.begin(seat, method))
-            except WorkerLostError as error:
-                futures.append(error)
-        results: list[Any] = []
-        for seat, future in zip(seats, futures, strict=True):
-            if isinstance(future, WorkerLostError):
-                results.append(future)
-                continue
-            try:
-                self._await(future, seat)
-                results.append(self.end(seat, future))
-            except WorkerLostError as error:
-                results.append(error)
-        return results
+            begun.append((seat, self._begin_or_lose(seat, method)))
+            if len(begun) == 2:
+                yield self._end_or_lose(*begun.popleft())
+        while begun:
+            yield self._end_or_lose(*begun.popleft())
+
+    def _begin_or_lose(self, seat: Seat, method: str) -> Any:
+        try:
+            return self.begin(seat, method)
+        except WorkerLostError as error:
+            return error
+
+    def _end_or_lose(self, seat: Seat, future: Any) -> tuple[Seat, Any]:
+        if isinstance(future, WorkerLostError):
+            return seat, future
+        try:
+            self._await(future, seat)
+            return seat, self.end(seat, future)
+        except WorkerLostError as error:
+            return seat, error
 
     def send(self, seat: Seat, task: Task) -> None:
         """Give a lane its next task."""

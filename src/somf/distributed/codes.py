@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import uuid
 from collections import deque
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from somf.distributed.parts import RowRange
+from somf.distributed.parts import RowRange, pack, unpack
 from somf.solver.evaluation import CHUNK, Evaluation
 from somf.sources.base import Array, ArraySource, Indices, Requirements, Source
 from somf.sources.checks import need
@@ -116,8 +115,7 @@ class RemoteEvaluation:
         """Send samples, or word of where they are, which tasks read and not Dask."""
         if in_memory:
             return self._send(source, everywhere=False)
-        cloudpickle = need("cloudpickle", "dask", "Running on Dask")
-        return self._send(cloudpickle.dumps(source))
+        return self._send(pack(source))
 
     def _result(self, array: Any) -> Any:
         return array if self.lasting else np.concatenate(list(self._blocks(array)))
@@ -214,7 +212,7 @@ def _evaluate(
                 block = ReorderedSource(block, order)
             source = CheckedRows(block, 0, stop - start, number, wanted)
         else:
-            opened = _open(data) if isinstance(data, bytes) else data
+            opened = unpack(data) if isinstance(data, bytes) else data
             source = CheckedRows(opened, start, stop, number, wanted)
         with Team(evaluation.team.n_threads) as team:
             known = replace(wanted, known=True)
@@ -224,15 +222,6 @@ def _evaluate(
         rows = f"rows {number} to {number + stop - start - 1} of X"
         raise kind(f"{_worker()}, {rows}: {error}") from error
     return np.asarray(result).reshape(stop - start, -1)
-
-
-def _open(packed: bytes) -> Source:
-    try:
-        source: Source = pickle.loads(packed)
-    except FileNotFoundError as error:
-        text = f"{error}; workers must find files under the path that the client gives."
-        raise FileNotFoundError(text) from error
-    return source
 
 
 class CheckedRows(RowRange):

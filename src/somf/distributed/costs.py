@@ -44,6 +44,8 @@ class Sizes:
     dict_update: str = "observed"
     aggregation: str = "async"
     code_estimator: str = "masked"
+    reads: bool = False  # whether workers read samples that are not in memory,
+    reads_observed: bool = False  # and of these the observed features alone
 
     @property
     def itemsize(self) -> int:
@@ -113,7 +115,8 @@ def exchange_bytes(sizes: Sizes) -> ExchangeBytes:
 
     Down come the features of D that changed, with their numbers if not all did, the
     Gram matrix if codes need it, and for each local iteration the rows to code and the
-    features to observe. Up go B on the features of the exchange, C, which atoms were
+    features to observe; if workers read their samples, also those of the next
+    exchange. Up go B on the features of the exchange, C, which atoms were
     used, and counters. The first exchange of a run has no news; it follows a message
     with all of D. Atoms that are replaced travel in addition, as a whole.
 
@@ -134,9 +137,10 @@ def exchange_bytes(sizes: Sizes) -> ExchangeBytes:
     if sizes.needs_gram:
         news += sizes.itemsize * k * k
     visit = NUMBER * sizes.share + partly
+    preview = NUMBER * sizes.share + (partly if sizes.reads_observed else 0)
     counters = NUMBER * (2 + 2 * sizes.local_steps)
     return ExchangeBytes(
-        down=news + sizes.local_steps * visit,
+        down=news + sizes.local_steps * visit + (preview if sizes.reads else 0),
         up=sizes.itemsize * k * (q + k) + k + counters,
         hand_over=0.0 if sizes.keeps_nothing else sizes.itemsize * k * sizes.n_features,
         hand_overs=sizes.hand_overs,
@@ -253,8 +257,9 @@ def predict(sizes: Sizes, compute: Compute, network: Network) -> Prediction:
     steps, n_workers = sizes.local_steps, sizes.n_workers
     sent = exchange_bytes(sizes)
     transfer = n_workers * sent.total / network.bandwidth
-    trips = 2 * (1 + sent.hand_overs)  # there and back
-    latency = trips * (network.latency + n_workers * network.message)
+    # There and back; two workers at a time hand over.
+    latency = (2 + sent.hand_overs * max(2, n_workers)) * network.latency
+    latency += 2 * (1 + sent.hand_overs) * n_workers * network.message
     update = compute.update + n_workers * compute.merge
     rest = steps * sizes.share * compute.rest
     waiting = max(0.0, rest - update - transfer - latency)

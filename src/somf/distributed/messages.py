@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,14 @@ class Visit:
 
 
 @dataclass(frozen=True)
+class Preview:
+    """Samples of the next exchange, which a worker reads before their turn comes."""
+
+    rows: Indices
+    features: Features | None  # None if all features are read, whatever is observed
+
+
+@dataclass(frozen=True)
 class News:
     """What has changed since the worker last heard of the dictionary."""
 
@@ -78,7 +86,8 @@ class News:
 
     def again(self) -> News:
         """Return what a lane that knows the dictionary must still hear: little."""
-        return News(np.empty(0, np.int32), self.D[:, :0], None, self.replaced)
+        nothing = self.D[:, :0].copy()  # a view would keep all of it
+        return News(np.empty(0, np.int32), nothing, None, self.replaced)
 
 
 @dataclass(frozen=True)
@@ -88,6 +97,14 @@ class Task:
     number: int  # of the exchange
     news: News | None
     visits: tuple[Visit, ...]
+    ahead: Preview | None = None  # None if there is nothing to read ahead
+
+    def again(self) -> Task:
+        """Return it for a worker that has the dictionary of now."""
+        news = self.news
+        if news is not None:
+            news = news.again() if len(news.replaced) else None
+        return replace(self, news=news, ahead=None)
 
 
 @dataclass(frozen=True)
@@ -119,7 +136,10 @@ class Failure:
         """Put an error into words; what is raised is the nearest of the known kinds."""
         names = [kind.__name__ for kind in type(error).__mro__]
         kind = next((name for name in names if name in KINDS), "RuntimeError")
-        return cls(kind, f"{where}: {error}")
+        text = str(error)
+        if kind == "RuntimeError" or not text:  # its name tells more
+            text = f"{type(error).__name__}: {text}"
+        return cls(kind, f"{where}: {text}")
 
 
 KINDS: dict[str, type[Exception]] = {

@@ -98,7 +98,8 @@ class WorkersPlan:
             f"{1000 * Network.message:g} ms of Dask for a message"
         )
         lines.append(
-            f"that is {self.speedup:.2g} times as fast as one such worker alone"
+            f"that is {self.speedup:.2g} times as fast as one such worker alone, with "
+            "the same batches"
         )
         return lines
 
@@ -118,6 +119,8 @@ def sizes_of(
         choices.dict_update,
         parameters["aggregation"],
         parameters["code_estimator"],
+        source.is_read,
+        choices.reads_observed,
     )
 
 
@@ -191,12 +194,12 @@ def _predict(
 
 
 def client_bytes(sizes: Sizes) -> int:
-    """Return the bytes of the client: D, B, and the answers of all workers at once."""
+    """Return the bytes of the client: D, B, and the answers of all workers."""
     p, k, q = sizes.n_features, sizes.n_components, sizes.n_exchanged
     sent = exchange_bytes(sizes)
     numbers = 2 * p * k + 2 * k * k + 3 * k * q + (16 if k <= 128 else 64) * q
     answers = sizes.n_workers * (sent.up + sent.down)
-    hand_over = (sizes.n_workers + 1) * sent.hand_over  # and their sum
+    hand_over = min(sizes.n_workers, 3) * sent.hand_over  # one at a time is added
     logged = 0.0  # tasks, until the next hand-over
     if not sizes.keeps_nothing:
         every = min(FLUSH * max(1, round(sizes.reduction)), sizes.exchanges_per_epoch)

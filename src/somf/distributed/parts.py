@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from somf.memory import available_memory
 from somf.sources.base import Array, ArraySource, Indices, Requirements, Source
+from somf.sources.checks import need
 from somf.sources.chunked import DaskSource
 from somf.sources.opening import as_source
 from somf.sources.sparse import SparseSource
@@ -75,6 +76,11 @@ class PartedSource(Source):
             self.row_chunks = source.row_chunks
             self.feature_chunk = source.feature_chunk
 
+    @property
+    def is_read(self) -> bool:
+        """Whether workers read samples, rather than have them in memory."""
+        return not (self.in_memory or self.source.in_memory)
+
     def read(self, rows: Indices) -> Array:
         """Return X[rows] as a new C-ordered array."""
         return self.source.read(rows)
@@ -99,16 +105,21 @@ def part(X: Any, source: Source, n_workers: int) -> PartedSource:
         return PartedSource(source, pieces, n_workers)
     members = source.sources if isinstance(source, StackedSource) else [source]
     most = max(1, MOST_RANGES // len(members))
-    pieces = [piece for member in members for piece in _ranges(member, most)]
+    least = -(-n_workers // len(members))
+    pieces = [piece for member in members for piece in _ranges(member, least, most)]
     return PartedSource(source, pieces, n_workers)
 
 
-def _ranges(source: Source, most: int) -> list[Piece]:
-    """Cut a source into up to `most` ranges of rows that are read together."""
-    n_samples = source.shape[0]
+def _ranges(source: Source, least: int, most: int) -> list[Piece]:
+    """Cut a source into up to `most` ranges of rows that are read together.
+
+    Files are kept whole if that gives at least `least` of them.
+    """
     bounds = source.row_chunks
     if bounds is None:
-        bounds = np.arange(n_samples + 1)
+        bounds = source.row_files
+    if bounds is None or (source.row_chunks is None and len(bounds) <= least):
+        bounds = np.arange(source.shape[0] + 1)
     chosen = np.unique(np.linspace(0, len(bounds) - 1, most + 1).round().astype(int))
     bounds = np.unique(bounds[chosen])
     return [
@@ -159,15 +170,34 @@ def packed(piece: Piece) -> Piece:
     if type(piece.what) in (ArraySource, SparseSource):
         rows = type(piece.what)(piece.what.X[piece.start : piece.stop])
         return Piece(rows, 0, len(piece), held=False)
-    return piece
+    return replace(piece, what=pack(piece.what))
+
+
+def pack(source: Source) -> bytes:
+    """Pack a source that `unpack` opens: Dask would take its errors for its own."""
+    data: bytes = need("cloudpickle", "dask", "Running on Dask").dumps(source)
+    return data
+
+
+def unpack(data: bytes) -> Source:
+    """Open a source on a worker."""
+    try:
+        source: Source = pickle.loads(data)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"{str(error).rstrip('.')}. Workers must find files under the path that "
+            "the client gives."
+        ) from error
+    return source
 
 
 def open_part(
-    pieces: list[Piece], dtype: np.dtype[Any], wanted: Requirements
+    pieces: list[Piece], dtype: np.dtype[Any], wanted: Requirements, room: int
 ) -> Source:
     """Return the samples of some pieces, whose blocks have been computed, as a source.
 
-    What is held in memory is checked here, once; the rest as it is read.
+    What is held in memory is checked here, once; the rest as it is read. `room` is how
+    many bytes may be used beside it.
     """
     sources: list[Source] = []
     row = 0
@@ -179,10 +209,10 @@ def open_part(
         else:
             sources.append(_range_of(piece))
         row += len(piece)
-    return sources[0] if len(sources) == 1 else _together(sources)
+    return sources[0] if len(sources) == 1 else _together(sources, room)
 
 
-def _together(sources: list[Source]) -> Source:
+def _together(sources: list[Source], room: int) -> Source:
     """Stack sources; blocks in memory become one array if there is room for both.
 
     Batches of one array are used in place; of several blocks they would be copied, all
@@ -191,13 +221,14 @@ def _together(sources: list[Source]) -> Source:
     stacked = StackedSource(sources)
     blocks = [source.X for source in sources if isinstance(source, ArraySource)]
     n_bytes = stacked.shape[0] * stacked.row_bytes
-    if len(blocks) < len(sources) or n_bytes > available_memory() // 2:
+    if len(blocks) < len(sources) or n_bytes > room // 2:
         return stacked
     return ArraySource(np.concatenate(blocks))
 
 
 def _range_of(piece: Piece) -> Source:
-    source = as_source(piece.what)
+    what = piece.what
+    source = as_source(unpack(what) if isinstance(what, bytes) else what)
     if (piece.start, piece.stop) == (0, source.shape[0]):
         return source
     return RowRange(source, piece.start, piece.stop)

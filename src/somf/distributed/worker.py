@@ -13,14 +13,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from somf.distributed.messages import Answer, Failure, Memory, News, Setup, Task, Visit
+from somf.distributed.messages import (
+    Answer,
+    Failure,
+    Memory,
+    News,
+    Preview,
+    Setup,
+    Task,
+    Visit,
+)
 from somf.distributed.parts import Piece, open_part
+from somf.memory import available_memory
 from somf.reading import make_reader, sample_order
-from somf.sampling import Draw, MaskSampler, Sampler, as_generator
+from somf.sampling import Draw, Mask, MaskSampler, Sampler, as_generator
 from somf.solver.aggregation import AGGREGATIONS, everywhere, observed_sums
 from somf.solver.averages import Averages
 from somf.solver.iteration import Coded, Factorization, second_moment
+from somf.solver.run import Reader
 from somf.solver.state import State
+from somf.sources.ahead import Ahead
+from somf.sources.base import Batch, ObservedBatch
 from somf.threads import Team
 
 Array = NDArray[Any]
@@ -62,7 +75,7 @@ class Lane:
         computed = iter(blocks)
         filled = [replace(p, what=next(computed)) if p.held else p for p in pieces]
         wanted = replace(setup.wanted, first_row=setup.first_row)
-        source = open_part(filled, setup.dtype, wanted)
+        source = open_part(filled, setup.dtype, wanted, room=_room_of_worker())
         order = sample_order(source, setup.choices, setup.shuffle)
         self.reader = make_reader(source, setup.choices, order, wanted)
         self.team = Team(setup.n_threads or _threads_of_worker()).__enter__()
@@ -71,13 +84,16 @@ class Lane:
         folder = None if folder is None else os.fspath(folder)
         D = np.array(news.D)
         rng = as_generator(0)  # nothing here is drawn
+        sampler = Sampler(rng, MaskSampler(D.shape[1]), order)
+        self._read = _reading(self.reader, sampler)
+        self._ahead = Ahead(self._read) if self.reader.depth else None
         state = State(
             D=D,
             B=np.zeros_like(D),
             C=np.zeros((len(D), len(D)), D.dtype),
             norms=np.zeros(len(D)),
             rng=rng,
-            sampler=Sampler(rng, MaskSampler(D.shape[1]), order),
+            sampler=sampler,
             constraint=setup.problem.constraint,
             G=news.G,
             idle=np.zeros(len(D), np.int64),
@@ -156,10 +172,16 @@ class Lane:
 
     def close(self) -> None:
         """Give back threads and memory."""
-        if self._failure is None:
+        if self._failure is not None:
+            return
+        try:
             self._settle()
+        finally:
             self._end()
-            del self.solver, self.reader
+            if self._ahead is not None:
+                self._ahead.close()
+            self._last = self._spare = None
+            del self.solver, self.reader, self._read, self._ahead
 
     def _work(self, task: Task) -> Answer:
         self._settle()
@@ -172,12 +194,13 @@ class Lane:
         B, losses, n_nonzero = None, [], []
         for i, visit in enumerate(task.visits):
             C *= 1 - C.dtype.type(visit.weight)
-            if len(visit.rows) == 0:
+            batch = self._take(visit, (*task.visits, task.ahead)[i + 1])
+            if batch is None:
                 self._wait_out(visit)
                 losses.append(0.0)
                 n_nonzero.append(0)
                 continue
-            coded = self._code(visit)
+            coded = self._code(batch, visit)
             C += second_moment(coded.codes, visit.weight, visit.total)
             used |= coded.codes.any(axis=0)
             losses.append(coded.objective * len(visit.rows))
@@ -210,11 +233,27 @@ class Lane:
         if news.G is not None:
             state.G = news.G
 
-    def _code(self, visit: Visit) -> Coded:
+    def _take(
+        self, visit: Visit, following: Visit | Preview | None
+    ) -> Batch | ObservedBatch | None:
+        """Return the batch of a visit, and let the one that follows be read."""
+        ahead, batch = self._ahead, None
+        if len(visit.rows):
+            batch = ahead.take(self._key(visit), visit) if ahead else self._read(visit)
+        if ahead is not None and following is not None and len(following.rows):
+            ahead.begin(self._key(following), following)
+        return batch
+
+    def _key(self, what: Visit | Preview) -> tuple[bytes, bytes]:
+        """Return what makes the batches of two draws the same."""
+        features = what.features.which if what.features else None
+        if features is None or not self.reader.partial:
+            return what.rows.tobytes(), b""
+        return what.rows.tobytes(), features.tobytes()
+
+    def _code(self, batch: Batch | ObservedBatch, visit: Visit) -> Coded:
         self.state.n_steps = visit.n_steps
-        mask = visit.features.mask()
-        draw = Draw(visit.rows, mask, False, self.state.sampler)
-        coded = self.solver.majorize((self.reader.read(draw), mask))
+        coded = self.solver.majorize((batch, visit.features.mask()))
         self._last = coded
         return coded
 
@@ -307,6 +346,21 @@ class Lane:
         return Failure.of(error, self.where)
 
 
+def _reading(
+    reader: Reader, sampler: Sampler
+) -> Callable[[Visit | Preview], Batch | ObservedBatch]:
+    """Return what reads a batch; it does not know the lane, which would outlive it."""
+    everything = Mask(
+        np.arange(sampler.masks.n_features), sampler.masks.n_features, 1.0
+    )
+
+    def read(what: Visit | Preview) -> Batch | ObservedBatch:
+        mask = what.features.mask() if what.features else everything
+        return reader.read(Draw(what.rows, mask, False, sampler))
+
+    return read
+
+
 def _where(setup: Setup) -> str:
     """Return which worker this is and what it holds, for messages."""
     last = setup.first_row + setup.n_rows - 1
@@ -320,6 +374,21 @@ def _address() -> str:
         return str(get_worker().address)
     except ValueError:  # not on a worker
         return "here"
+
+
+def _room_of_worker() -> int:
+    """Return the bytes that this process may still take, of machine, job and Dask."""
+    from distributed import get_worker
+
+    room = available_memory()
+    try:
+        worker = get_worker()
+    except ValueError:  # not on a worker
+        return room
+    limit = worker.memory_manager.memory_limit
+    if not limit:
+        return room
+    return max(0, min(room, limit - worker.monitor.get_process_memory()))
 
 
 def _threads_of_worker() -> int:

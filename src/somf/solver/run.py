@@ -169,6 +169,9 @@ class Run:
     def settle(self) -> None:
         """Let the state hold all that is known."""
 
+    def hurry(self) -> None:
+        """Let the state hold all that is known before long: somebody waits for it."""
+
     def complete(self) -> AbstractContextManager[None]:
         """Let the state hold all that a checkpoint needs, for as long as that takes."""
         return nullcontext()

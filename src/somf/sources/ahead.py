@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from itertools import islice
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -43,3 +44,41 @@ def read_ahead(
         finally:
             for _, future in pending:
                 future.cancel()
+
+
+class Ahead(Generic[Item, Result]):
+    """Reads in a thread what will be asked for next, and the rest when it is asked for.
+
+    >>> squares = Ahead(lambda x: x * x)
+    >>> squares.begin("three", 3)
+    >>> squares.take("three", 3), squares.take("four", 4)
+    (9, 16)
+    """
+
+    def __init__(self, read: Callable[[Item], Result]) -> None:
+        self._read = read
+        self._thread = ThreadPoolExecutor(1, "somf-reader")
+        self._begun: tuple[Hashable, Future[Result]] | None = None
+
+    def begin(self, key: Hashable, item: Item) -> None:
+        """Read an item that will be taken by its key, probably."""
+        self._begun = key, self._submit(item)
+
+    def take(self, key: Hashable, item: Item) -> Result:
+        """Return read(item), or raise what it raised."""
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            if begun[0] == key:
+                return begun[1].result()
+            begun[1].cancel()
+            begun = None
+        return self._submit(item).result()
+
+    def _submit(self, item: Item) -> Future[Result]:
+        # What Dask knows of a thread of its workers is in its context.
+        return self._thread.submit(copy_context().run, self._read, item)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._begun = None
+        self._thread.shutdown(wait=False, cancel_futures=True)

@@ -101,6 +101,9 @@ class Source:
     row_chunks : array of int, default=None
         Bounds, from 0 to n_samples, of rows that are read together; None if any row can
         be read for itself at no more cost.
+    row_files : array of int, default=None
+        Bounds of rows that are in one file, though each can be read for itself; None if
+        all are.
     feature_chunk : int, default=None
         Number of neighbouring features that are read together; None if a part of a row
         costs as much as all of it.
@@ -114,6 +117,7 @@ class Source:
     """
 
     row_chunks: Indices | None = None
+    row_files: Indices | None = None
     feature_chunk: int | None = None
     feature_order: Indices | None = None
     feature_key: str | None = None

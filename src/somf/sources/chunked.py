@@ -187,6 +187,10 @@ class HDF5Source(ChunkedSource):
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_dataset": None}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        existing_file(self.path)
+
 
 def _import_h5py() -> Any:
     return need("h5py", "chunked", "Reading HDF5 files")
@@ -281,9 +285,25 @@ class ZarrSource(ChunkedSource):
         if order is not None:
             self.feature_order = _permutation(order, p)
         self._array = array
+        self._folder = _folder_of(array)
 
     def _block(self, rows: slice, features: slice) -> Array:
         return np.asarray(self._array[rows, features])
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._folder is not None:  # Zarr would read zeros where there is no file
+            existing_file(self._folder)
+
+
+def _folder_of(array: Any) -> str | None:
+    """Return the folder of an array; None if it is not in a folder of this machine."""
+    store = array.store
+    root = getattr(store, "root", None) or getattr(store, "path", None)
+    if not isinstance(root, str | os.PathLike):
+        return None
+    folder = os.path.abspath(os.path.join(root, array.path))
+    return folder if os.path.isdir(folder) else None
 
 
 def _open_zarr(path: str | os.PathLike[str], zarr: Any) -> Any:

@@ -117,6 +117,7 @@ class NiftiSource(Source):
         mask = _values(masker.mask_img_)
         n_features = sum(int(np.count_nonzero(part)) for part in mask)
         self.shape = (int(self._starts[-1]), n_features)
+        self.row_files = self._starts
         self.feature_key = _place(masker.mask_img_)
         self.dtype = np.dtype(dtype)
         self.cache = None if cache is None else Path(cache).absolute()
