@@ -4,6 +4,8 @@ import pytest
 
 distributed = pytest.importorskip("distributed")
 
+from dask_workers import started  # noqa: E402
+
 
 @pytest.fixture(scope="module")
 def cluster():
@@ -17,4 +19,11 @@ def cluster():
 @pytest.fixture(scope="module")
 def client(cluster):
     with distributed.Client(cluster, set_as_default=False) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def two():
+    """A client of two workers that tests leave alive."""
+    with started(2) as client:
         yield client

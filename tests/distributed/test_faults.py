@@ -37,12 +37,6 @@ def X():
 
 
 @pytest.fixture(scope="module")
-def two():
-    with started(2) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
 def mortals():
     with started(2) as client:
         yield client

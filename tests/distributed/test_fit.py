@@ -24,12 +24,6 @@ def one():
 
 
 @pytest.fixture(scope="module")
-def two():
-    with started(2) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
 def X():
     return samples(110, 90)
 

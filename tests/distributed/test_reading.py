@@ -5,18 +5,12 @@ from itertools import pairwise
 import dask.array as da
 import numpy as np
 import pytest
-from dask_workers import SETTINGS, Logged, assert_same_bits, samples, started, until
+from dask_workers import SETTINGS, Logged, assert_same_bits, samples, until
 
 from somf import SOMF
 from somf.distributed.cluster import Cluster
 from somf.sources.base import ArraySource
 from somf.sources.chunked import DaskSource
-
-
-@pytest.fixture(scope="module")
-def two():
-    with started(2) as client:
-        yield client
 
 
 @pytest.fixture

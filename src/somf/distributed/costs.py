@@ -124,7 +124,7 @@ def exchange_bytes(sizes: Sizes) -> ExchangeBytes:
     --------
     >>> sizes = Sizes(10_000, 1200, 10, batch_size=100, reduction=12, n_workers=2)
     >>> sent = exchange_bytes(sizes)
-    >>> sent.up == 4 * (10 * 100 + 10 * 10) + 10 + 8 * 4  # B, C, atoms, counters
+    >>> sent.up == 4 * (10 * 100 + 10 * 10) + 10 + 8 * 3  # B, C, atoms, counters
     True
     >>> sent.down == 4 * 10 * 100 + 4 * 100 + (8 * 50 + 4 * 100)  # D, where; rows, mask
     True
@@ -138,7 +138,7 @@ def exchange_bytes(sizes: Sizes) -> ExchangeBytes:
         news += sizes.itemsize * k * k
     visit = NUMBER * sizes.share + partly
     preview = NUMBER * sizes.share + (partly if sizes.reads_observed else 0)
-    counters = NUMBER * (2 + 2 * sizes.local_steps)
+    counters = NUMBER * (1 + 2 * sizes.local_steps)
     return ExchangeBytes(
         down=news + sizes.local_steps * visit + (preview if sizes.reads else 0),
         up=sizes.itemsize * k * (q + k) + k + counters,

@@ -117,7 +117,6 @@ class Answer:
     used: NDArray[np.bool_]
     losses: tuple[float, ...]  # sum of the objectives, for each visit
     n_nonzero: tuple[int, ...]
-    seconds: float
 
 
 @dataclass(frozen=True)

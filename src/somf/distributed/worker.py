@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
@@ -185,7 +184,6 @@ class Lane:
 
     def _work(self, task: Task) -> Answer:
         self._settle()
-        start = time.perf_counter()
         state = self.state
         if task.news is not None:
             self._hear(task.news)
@@ -215,7 +213,6 @@ class Lane:
             used,
             tuple(losses),
             tuple(n_nonzero),
-            time.perf_counter() - start,
         )
 
     def _hear(self, news: News) -> None:
