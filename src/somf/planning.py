@@ -131,7 +131,7 @@ def plan(
     (5.0, 5)
     >>> told = somf.plan(X, somf.SOMF(20, alpha=1.0), seconds=0, n_workers=4)
     >>> told.workers.n_samples, told.workers.bytes_up
-    (250, 81652)
+    (250, 81644)
     """
     model = clone(model or SOMF())
     model.set_params(checkpoint=None, progress=False)
