@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from contextlib import ExitStack, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import dask
@@ -39,6 +39,12 @@ from somf.progress import observed_by
 RATIO = 1.25  # between two points of time
 FIRST = 0.05  # seconds
 LEVELS = (10, 5, 2)  # per cent above the best objective
+# Dask samples the stacks of its workers and its own loops many times a second, which
+# takes a twentieth of two cores; see docs/distributed.md.
+UNWATCHED = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": "1s",
+}
 
 
 class BudgetUsedError(Exception):
@@ -85,29 +91,27 @@ def as_blocks(X, folder, n_blocks=8):
     return da.concatenate(blocks)
 
 
-def clusters(stack, sizes):
-    """Start a cluster of processes with one thread each for each size."""
-    out = {}
-    for n in sizes:
-        cluster = LocalCluster(
-            n_workers=n, threads_per_worker=1, dashboard_address=None, memory_limit=0
-        )
-        stack.enter_context(cluster)
-        client = Client(cluster, set_as_default=False)
-        out[n] = stack.enter_context(client)
-    return out
+@contextmanager
+def workers(n):
+    """Start a cluster of processes with one thread each; gives its client."""
+    with (
+        dask.config.set(UNWATCHED),
+        LocalCluster(
+            n_workers=n, threads_per_worker=1, dashboard_address=":0", memory_limit=0
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
 
 
-def warm_up(parameters, clients):
-    """Let everybody load the kernels."""
+def warm_up(parameters, client=False):
+    """Let the workers of a client, or the local solver, load the kernels."""
     X = np.random.default_rng(0).standard_normal((600, 3000)).astype(np.float32)
     X = np.abs(X) if parameters.get("positive_code") else X
     small = parameters | {"n_components": 20, "reduction": 2.0, "batch_size": 200}
     small.pop("dict_init", None)
-    for client in clients.values():
-        blocks = da.from_array(X, chunks=(100, -1))
-        fit(small, blocks, client, budget=0.5)
-    fit(small, X, False, budget=0.5)
+    X = da.from_array(X, chunks=(100, -1)) if client else X
+    fit(small, X, client, budget=0.5)
 
 
 def curves(points, objective):
@@ -139,16 +143,16 @@ def bench_workers(arguments):
         X, objective, parameters = problem(name, arguments.seed)
         parameters |= settings | {"dict_update": "observed"}
         found = {1: [], 2: []}
-        with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        with tempfile.TemporaryDirectory() as folder:
             blocks = as_blocks(X, folder)
-            clients = clusters(stack, (1, 2))
-            warm_up(parameters, clients)
             for turn in range(arguments.turns):
+                parameters["random_state"] = turn
                 for n in (1, 2) if turn % 2 else (2, 1):
-                    parameters["random_state"] = turn
-                    points, rest, model = fit(
-                        parameters, blocks, clients[n], arguments.budget or budget
-                    )
+                    with workers(n) as client:  # an idle cluster takes its part, too
+                        warm_up(parameters, client)
+                        points, rest, model = fit(
+                            parameters, blocks, client, arguments.budget or budget
+                        )
                     found[n].append(curves(points, objective))
                     tell(turn, n, parameters, rest, model)
         report_workers(found)
@@ -197,9 +201,8 @@ def bench_bytes(arguments):
     print(f"\n== bytes: p = {p}, k = {k}, batches of {b}, two workers")
     X = make_maps(n, p, k, np.random.default_rng(0))
     measured = {}
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+    with tempfile.TemporaryDirectory() as folder, workers(2) as client:
         blocks = as_blocks(X, folder)
-        client = clusters(stack, (2,))[2]
         for r in (1, 12):
             parameters = {
                 "n_components": k,
@@ -238,15 +241,15 @@ def bench_quality(arguments):
         print(f"\n== quality: {name}, local on 2 threads and two workers, {budget:g} s")
         X, objective, parameters = problem(name, arguments.seed)
         found = {"local": [], "observed": [], "all": []}
-        with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        with tempfile.TemporaryDirectory() as folder, workers(2) as client:
             blocks = as_blocks(X, folder)
-            clients = clusters(stack, (2,))
-            warm_up(parameters, clients)
+            warm_up(parameters)
+            warm_up(parameters, client)
             for turn in range(arguments.turns):
                 parameters["random_state"] = turn
                 for update in ("observed", "all"):
                     settings = parameters | {"dict_update": update}
-                    points, _, _ = fit(settings, blocks, clients[2], budget)
+                    points, _, _ = fit(settings, blocks, client, budget)
                     found[update].append(curves(points, objective))
                 points, _, _ = fit(parameters | {"n_threads": 2}, X, False, budget)
                 found["local"].append(curves(points, objective))

@@ -122,8 +122,9 @@ class SpamsBase(Solver):
 class Spams(SpamsBase):
     """Pieces of a few batches; what a call costs without any is taken off its clock."""
 
-    def __init__(self, batch_size=200, budget_factor=4.0):
+    def __init__(self, batch_size=200, budget_factor=4.0, most_epochs=np.inf):
         super().__init__(batch_size, budget_factor)
+        self.most_epochs = most_epochs
         self.name = "spams" if batch_size == 200 else f"spams b={batch_size}"
 
     def prepare(self, init, seed):
@@ -173,6 +174,7 @@ class Spams(SpamsBase):
         self.add_statistics(model, np.float32(keep**n_iter))
         self.n_iter += n_iter
         self.n_seen += len(X)
+        self.done = self.n_seen >= self.most_epochs * len(self.X)
         self.seconds = [*self.seconds[-4:], elapsed / n_iter]
         return elapsed
 
