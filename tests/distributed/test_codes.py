@@ -69,10 +69,11 @@ def learn(X, **parameters):
 def assert_same(actual, expected):
     assert isinstance(actual, da.Array)
     assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype)
-    tolerance = 1e-10 if expected.dtype == np.float64 else 1e-4
+    tolerance = 1e-10 if expected.dtype == np.float64 else 1e-5
     actual = actual.compute()
     assert actual.dtype == expected.dtype
-    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
+    size = np.abs(expected).max()
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * size)
 
 
 def sent_by_workers(client):

@@ -97,9 +97,14 @@ def test_demo(files, brains, tmp_path, monkeypatch):
     assert "iframe" in output.read_text()
 
 
-def test_demo_with_images(files, tmp_path):
+def test_demo_with_images(brains, tmp_path):
+    # As scanned: a mask is computed from the mean, which simulated images do not have.
+    brain = 1000 * np.asarray(brains.mask_img.dataobj, np.float32)[..., None]
+    image = brains.images[0]
+    scanned = tmp_path / "scanned.nii.gz"
+    nibabel.save(nibabel.Nifti1Image(image.get_fdata() + brain, image.affine), scanned)
     output = tmp_path / "demo.html"
-    result = somf("demo", "fmri", files[0], "--n-components", 2, "--output", output)
+    result = somf("demo", "fmri", scanned, "--n-components", 2, "--output", output)
     assert result.exit_code == 0, result.output
     assert "held out" not in result.stdout  # there is no other image
     assert "Simulating" not in result.stdout
