@@ -131,7 +131,7 @@ def problem(name, seed):
 
 
 WORKLOADS = (  # data, settings, seconds of a fit
-    ("fmri-simulated", {"batch_size": 1260, "local_steps": 2}, 15.0),
+    ("fmri-simulated", {"batch_size": 1260, "local_steps": 4}, 22.0),
     ("hyperspectral", {}, 6.0),
 )
 

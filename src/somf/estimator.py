@@ -138,8 +138,8 @@ class SOMF(
     n_dict_passes : int, default=1
         Passes over the atoms in each iteration.
     weights : {"fast", "paper"}, default="fast"
-        How fast early statistics are forgotten: fast at first and then like
-        ``t ** -weight_exponent``, or like that from the start.
+        How fast early statistics are forgotten: fast at first, as long as the objective
+        falls, and then like ``t ** -weight_exponent``, or like that from the start.
     weight_exponent, sample_weight_exponent : float, default=0.917, 0.751
         The paper's u and v. A warning tells when they are outside of its theory.
     code_tol : float, default=1e-4

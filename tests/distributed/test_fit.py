@@ -12,7 +12,6 @@ from somf.distributed.crew import Crew
 from somf.progress import observed_by
 from somf.sampling import SampleOrder, StratifiedOrder
 from somf.solver.iteration import Factorization
-from somf.solver.schedule import Schedule
 from somf.sources import as_source
 from somf.sources.chunked import DaskSource
 
@@ -127,7 +126,6 @@ def local_steps_by_hand(X, settings, n_rows):
     state, steps = model.state_, settings["local_steps"]
     parts = [SampleOrder(n, settings["batch_size"]) for n in n_rows]
     state.sampler.order = StratifiedOrder(parts, settings["batch_size"])
-    schedule = Schedule(reduction=settings["reduction"])
     D, B, C = state.D.T, state.B.T, state.C
     norms, G = state.norms, D.T @ D
     n_batches = state.sampler.order.n_batches
@@ -139,7 +137,7 @@ def local_steps_by_hand(X, settings, n_rows):
         codes = np.array(
             [reference.solve_code(grams, b, settings["alpha"], 1.0) for b in betas]
         )
-        w = schedule.weight(t + 1)
+        w = (t + 1) ** -0.917
         C = (1 - w) * C + w * codes.T @ codes / len(codes)
         B = (1 - w) * B + w * X[draw.rows].T @ codes / len(codes)
         batch = t % n_batches + 1
@@ -153,7 +151,8 @@ def local_steps_by_hand(X, settings, n_rows):
 
 def test_local_steps_as_documented(two, X):
     more = {"local_steps": 4, "max_staleness": 0, "code_tol": 1e-13}
-    settings = SETTINGS | more | {"dict_update": "observed", "n_epochs": 1}
+    more |= {"dict_update": "observed", "n_epochs": 1, "weights": "paper"}
+    settings = SETTINGS | more
     there = SOMF(**settings).fit(da.from_array(X, chunks=(55, 90)), client=two)
     D, B, C = local_steps_by_hand(X, settings, [55, 55])
     np.testing.assert_allclose(there.state_.C, C, rtol=1e-6, atol=1e-9)

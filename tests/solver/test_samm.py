@@ -218,9 +218,11 @@ def test_factorization_is_an_instance(estimator):
         by_step, by_frame = (
             make_factorization(X, team, code_estimator=estimator) for _ in range(2)
         )
-        steps = [by_step.step(*sample) for sample in samples]
-        weight = by_frame.settings.schedule.weight
-        frame = list(samm.samm(by_frame, samples, weight))
+        schedule, weights, steps = by_step.settings.schedule, [], []
+        for t, sample in enumerate(samples, start=1):
+            weights.append(schedule.weight(t, by_step.state.pace))
+            steps.append(by_step.step(*sample))
+        frame = list(samm.samm(by_frame, samples, lambda t: weights[t - 1]))
     for ours, theirs in zip(steps, frame, strict=True):
         np.testing.assert_array_equal(ours.codes, theirs.codes)
         assert ours.objective == theirs.objective

@@ -7,12 +7,14 @@ from hypothesis import strategies as st
 
 from somf.solver.schedule import (
     FAST_STEPS,
-    FAST_U,
     MOST_AUTO,
+    MOVING_U,
     PAPER_U,
     PAPER_V,
     REDUCTIONS,
+    SETTLED_U,
     WEIGHTS,
+    Pace,
     Schedule,
     auto_batch_size,
     auto_reduction,
@@ -21,36 +23,42 @@ from somf.solver.schedule import (
 )
 
 exponents = st.floats(11 / 12, 1)
+early = st.floats(MOVING_U, SETTLED_U)
 counts = st.integers(1, 10**9)
+
+
+def weights_of(name, u=PAPER_U, early=SETTLED_U):
+    """w_t of a run whose pace suggests an exponent."""
+    return lambda t: Schedule(name, u=u).weight(t, Pace(early))
 
 
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_first_weight_is_one(name):
     """The first batch replaces the zeros that the surrogate starts from."""
-    assert Schedule(name).weight(1) == 1
+    assert weights_of(name)(1) == 1
 
 
-@given(st.sampled_from(sorted(WEIGHTS)), exponents, counts)
-def test_weights_decrease_in_the_unit_interval(name, u, t):
-    weight = Schedule(name, u=u).weight
+@given(st.sampled_from(sorted(WEIGHTS)), exponents, early, counts)
+def test_weights_decrease_in_the_unit_interval(name, u, early, t):
+    weight = weights_of(name, u, early)
     assert 0 < weight(t + 1) < weight(t) <= 1
 
 
-@given(exponents, counts)
-def test_paper_weight(u, t):
-    assert Schedule("paper", u=u).weight(t) == pytest.approx(t**-u)
+@given(exponents, early, counts)
+def test_paper_weight(u, early, t):
+    assert weights_of("paper", u, early)(t) == pytest.approx(t**-u)
 
 
-@given(exponents, st.integers(1, FAST_STEPS))
-def test_fast_weight_forgets_faster_at_first(u, t):
-    weight = Schedule("fast", u=u).weight(t)
-    assert weight == pytest.approx(t**-FAST_U)
-    assert weight >= Schedule("paper", u=u).weight(t)
+@given(exponents, early, st.integers(1, FAST_STEPS))
+def test_fast_weight_forgets_faster_at_first(u, early, t):
+    weight = weights_of("fast", u, early)(t)
+    assert weight == pytest.approx(t**-early)
+    assert weight >= weights_of("paper", u)(t)
 
 
-@given(exponents)
-def test_fast_weight_does_not_jump(u):
-    weight = Schedule("fast", u=u).weight
+@given(exponents, early)
+def test_fast_weight_does_not_jump(u, early):
+    weight = weights_of("fast", u, early)
     steps = np.arange(FAST_STEPS - 50, FAST_STEPS + 50)
     values = np.array([weight(int(t)) for t in steps])
     # At most the slope of t^−u, between any two neighbours.
@@ -59,10 +67,48 @@ def test_fast_weight_does_not_jump(u):
     assert np.all(ratios >= (steps[:-1] / steps[1:]) ** u * (1 - 1e-12))
 
 
-@given(exponents, st.integers(FAST_STEPS, 10**9), st.integers(FAST_STEPS, 10**9))
-def test_fast_weight_is_proportional_to_the_papers_in_the_end(u, s, t):
-    fast, paper = Schedule("fast", u=u).weight, Schedule("paper", u=u).weight
+@given(exponents, early, st.integers(FAST_STEPS, 10**9), st.integers(FAST_STEPS, 10**9))
+def test_fast_weight_is_proportional_to_the_papers_in_the_end(u, early, s, t):
+    fast, paper = weights_of("fast", u, early), weights_of("paper", u)
     assert fast(s) / paper(s) == pytest.approx(fast(t) / paper(t))
+
+
+def exponent_after(objectives):
+    pace = Pace()
+    for t, objective in enumerate(objectives, start=1):
+        pace.note(t, objective)
+    return pace.exponent
+
+
+@pytest.mark.parametrize(
+    ("fall", "expected"),
+    [(0.0, 0.6), (-0.5, 0.6), (0.025, 0.45), (0.04, 0.3), (0.5, 0.3)],
+)
+def test_statistics_are_forgotten_the_sooner_the_faster_the_objective_falls(
+    fall, expected
+):
+    """Means over 5..8 and 9..16 decide; single objectives need not."""
+    noise = np.array([0.3, -0.3, 0.1, -0.1])
+    before = 7.0 * (1 + noise)
+    now = 7.0 * (1 - fall) * (1 + np.tile(noise, 2))
+    start = [100.0, 50.0, 20.0, 9.0]
+    assert exponent_after([*start, *before, *now]) == pytest.approx(expected)
+    almost = exponent_after([*start, *before, *now[:-1]])  # known at a power of two
+    assert almost == exponent_after([*start, *before])
+
+
+def test_pace_does_not_change_when_the_run_is_old():
+    pace = Pace()
+    for t in range(1, FAST_STEPS + 1):
+        pace.note(t, 1.0)
+    assert pace.exponent == SETTLED_U
+    for t in range(FAST_STEPS + 1, 2 * FAST_STEPS + 1):
+        pace.note(t, 0.1)
+    assert pace.exponent == SETTLED_U
+
+
+def test_objectives_of_zero_are_settled():
+    assert exponent_after([0.0] * 8) == SETTLED_U
 
 
 def test_papers_exponents_do_not_warn():

@@ -160,7 +160,8 @@ class DistributedRun(Run):
         """Let workers code their samples; returns answers, late ones, and weights."""
         state, crew = self.state, self.crew
         schedule = self.solver.settings.schedule
-        weights = [schedule.weight(state.n_steps + 1 + i) for i in range(len(group))]
+        steps = range(state.n_steps + 1, state.n_steps + 1 + len(group))
+        weights = [schedule.weight(t, state.pace) for t in steps]
         if not crew.have_samples(group):  # only those that are slow have
             self._absorb_all_late()
         for seat in crew.free:
@@ -210,8 +211,11 @@ class DistributedRun(Run):
         losses = sum(answer.losses[i] for _, answer in answers)
         n_nonzero = sum(answer.n_nonzero[i] for _, answer in answers)
         objective = losses / max(1, n_coded)
+        step = state.n_steps - n_parts + i + 1
+        if n_coded:
+            state.pace.note(step, objective)
         self.trace.append(
-            step=state.n_steps - n_parts + i + 1,
+            step=step,
             time=self.trace.last("time") + sum(seconds.values()) / n_parts,
             objective=objective,
             density=n_nonzero / max(1, n_coded * len(state.C)),

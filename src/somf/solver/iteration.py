@@ -133,9 +133,10 @@ class Factorization:
         """Absorb one mini-batch, of which only what `mask` shows drives the codes."""
         state = self.state
         self.stopwatch.reset()
-        weight = self.settings.schedule.weight(state.n_steps + 1)
+        weight = self.settings.schedule.weight(state.n_steps + 1, state.pace)
         coded = samm.step(self, (batch, mask), weight)
         state.n_steps += 1
+        state.pace.note(state.n_steps, coded.objective)
         state.n_seen += len(batch)
         self._replace_idle_atoms(coded)
         return coded

@@ -10,10 +10,15 @@ from dataclasses import dataclass
 PAPER_U = 0.917
 PAPER_V = 0.751
 
-# The fast start: w_t = t^−FAST_U until t = FAST_STEPS. Exponents from 0.3 to 0.8 do
-# about as well on the data of the benchmarks; the paper's takes twice as long on some.
-FAST_U = 0.6
-FAST_STEPS = 1000
+# The fast start: w_t = t^−e until t = FAST_STEPS, where e follows the objective and is
+# between these. See "What was tried" in docs/performance.md.
+SETTLED_U = 0.6
+MOVING_U = 0.3
+FAST_STEPS = 1024  # a power of two: e changes at these
+# Parts by which the objective falls while t doubles: with the first, or less, the
+# dictionary has settled; with the second, or more, it moves far.
+SETTLED_FALL = 0.01
+MOVING_FALL = 0.04
 
 MOST_AUTO = 12.0  # beyond, the codes are no longer what an iteration spends time on
 
@@ -23,23 +28,57 @@ LOOSE = 100.0  # non-negative codes may have this many times the gap for LOOSE_S
 LOOSE_STEPS = 10
 
 
-def paper_weight(t: int, u: float) -> float:
+@dataclass
+class Pace:
+    """How fast the objective falls, and the exponent of early weights that follows.
+
+    While the dictionary moves far, codes are soon out of date, and are best forgotten
+    soon; once it has settled, averages over many samples are what is missing. Means of
+    the objective over iterations t/2 + 1 to t tell one from the other: single batches
+    are too noisy.
+    """
+
+    exponent: float = SETTLED_U
+    total: float = 0.0  # of the objectives since the last power of two
+    count: int = 0
+    before: float | None = None  # mean of those before it
+
+    def note(self, t: int, objective: float) -> None:
+        """Take note of the objective of iteration t, which counts from 1."""
+        if t > FAST_STEPS:
+            return
+        self.total += objective
+        self.count += 1
+        if t & (t - 1):  # not a power of two
+            return
+        mean = self.total / self.count
+        if self.before is not None:
+            fall = 1 - mean / self.before if self.before > 0 else 0.0
+            moving = (fall - SETTLED_FALL) / (MOVING_FALL - SETTLED_FALL)
+            moving = min(1.0, max(0.0, moving))
+            # Rounded: workers add up objectives in another order, to the same weights.
+            self.exponent = round(SETTLED_U - moving * (SETTLED_U - MOVING_U), 3)
+        self.total, self.count, self.before = 0.0, 0, mean
+
+
+def paper_weight(t: int, u: float, early: float) -> float:
     """w_t = t^−u."""
     return float(t**-u)
 
 
-def fast_weight(t: int, u: float) -> float:
-    """w_t = t^−0.6 at first, then a constant times t^−u, without a jump.
+def fast_weight(t: int, u: float, early: float) -> float:
+    """w_t = t^−early at first, then a constant times t^−u, without a jump.
 
     Early codes come from a poor dictionary and are best forgotten. The convergence
     result needs t^−u only in the limit; constants do not matter there.
     """
     if t <= FAST_STEPS:
-        return float(t**-FAST_U)
-    return float(FAST_STEPS ** (u - FAST_U) * t**-u)
+        return float(t**-early)
+    return float(FAST_STEPS ** (u - early) * t**-u)
 
 
-WEIGHTS: dict[str, Callable[[int, float], float]] = {
+# w_t from t, u and the exponent that the pace of the run suggests while it is young.
+WEIGHTS: dict[str, Callable[[int, float, float], float]] = {
     "fast": fast_weight,
     "paper": paper_weight,
 }
@@ -110,9 +149,9 @@ class Schedule:
     reduction: float = 1.0
     reduction_schedule: str = "constant"
 
-    def weight(self, t: int) -> float:
+    def weight(self, t: int, pace: Pace) -> float:
         """w_t of iteration t, which counts from 1."""
-        return WEIGHTS[self.weights](t, self.u)
+        return WEIGHTS[self.weights](t, self.u, pace.exponent)
 
     def reduction_at(self, progress: float) -> float:
         """Reduction when a part `progress`, 0 to 1, of the run is done."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from somf.problem import AtomConstraint
 from somf.sampling import MaskSampler, SampleOrder, Sampler, as_generator
 from somf.solver.averages import Averages
+from somf.solver.schedule import Pace
 
 Array = NDArray[Any]
 
@@ -30,6 +31,7 @@ class State:
     clock                   Σ log(1 − w_s): how much has been forgotten so far
     constraint              the ball that D is in and that `norms` measures
     idle           (k,)     iterations since a sample last used the atom
+    pace                    how fast the objective falls
     sampler                 samples and masks to come, with a generator of its own
     feature_order  (p,)     which original feature a column is, if they were shuffled
     """
@@ -50,6 +52,7 @@ class State:
     n_seen: int = 0
     n_replaced: int = 0
     clock: float = 0.0
+    pace: Pace = field(default_factory=Pace)
 
     @classmethod
     def start(
@@ -104,6 +107,7 @@ class State:
         averages = self.averages
         return {
             "counters": {name: getattr(self, name) for name in _COUNTERS},
+            "pace": asdict(self.pace),
             "generator": self.rng.bit_generator.state,
             "sampler": self.sampler.rng.bit_generator.state,
             "masks": {
@@ -147,6 +151,7 @@ class State:
             feature_order=tensors.get("feature_order"),
             constraint=AtomConstraint(**metadata["constraint"]),
             averages=averages,
+            pace=Pace(**metadata["pace"]),
             **metadata["counters"],
         )
 
