@@ -496,3 +496,44 @@ def test_nonnegative_codes_may_be_loose_at_first(positive, monkeypatch):
     X = np.abs(np.random.default_rng(0).standard_normal((30, 20)))
     SOMF(3, positive_code=positive, code_tol=1e-4, random_state=0).partial_fit(X)
     assert tolerances[0] == pytest.approx(1e-2 if positive else 1e-4)
+
+
+def sparse_counts(n_samples=600, n_features=6000, n_topics=16):
+    """Some 100 words in a text, of a vocabulary of which a topic uses a part."""
+    rng = np.random.default_rng(0)
+    topics = rng.dirichlet(np.full(n_features, 0.02), n_topics)
+    shares = rng.dirichlet(np.full(n_topics, 0.2), n_samples)
+    return rng.poisson(100 * shares @ topics).astype(np.float32)
+
+
+@pytest.mark.parametrize("dict_init", ["samples", "given"])
+def test_few_features_are_not_left_out_where_few_matter(dict_init):
+    """Masked codes of counts are so noisy that longer runs end higher."""
+    X = np.sqrt(sparse_counts())
+    if dict_init == "given":
+        dict_init = X[:16]
+    model = SOMF.nmf(
+        16, alpha=0.01, dict_init=dict_init, n_epochs=1, random_state=0, progress=False
+    ).fit(X)
+    assert 1 <= model.reduction_ < 4
+    assert model.trace_["reduction"].max() < 4
+    dense = SOMF.nmf(16, alpha=0.01, n_epochs=1, random_state=0, progress=False).fit(
+        np.abs(np.random.default_rng(0).standard_normal(X.shape))
+    )
+    assert dense.reduction_ == 6
+
+
+def test_sparse_maps_say_nothing_of_the_samples():
+    X = np.random.default_rng(0).standard_normal((60, 6000))
+    maps = np.zeros((4, 6000))
+    maps[np.arange(4), np.arange(4)] = 1
+    parameters = {"dict_init": maps, "alpha": 0.1, "n_epochs": 1, "progress": False}
+    assert SOMF.sparse_components(4, **parameters).fit(X).reduction_ == 6
+
+
+def test_the_reduction_of_a_loaded_model_is_that_of_its_data(tmp_path):
+    X = np.sqrt(sparse_counts())
+    model = SOMF.nmf(16, alpha=0.01, n_epochs=1, random_state=0, progress=False).fit(X)
+    model.save(tmp_path / "model.safetensors")
+    loaded = SOMF.load(tmp_path / "model.safetensors")
+    assert loaded.reduction_ == model.reduction_

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -34,7 +35,7 @@ from somf.progress import (
 from somf.reading import make_reader, sample_order
 from somf.sampling import MaskSampler, as_generator
 from somf.solver.evaluation import Evaluation
-from somf.solver.initialization import check_atoms, initial_atoms
+from somf.solver.initialization import check_atoms, initial_atoms, spread
 from somf.solver.iteration import Factorization, Settings
 from somf.solver.run import Progress, Run, StopRule, record_step
 from somf.solver.schedule import PAPER_U, PAPER_V, Schedule, auto_reduction
@@ -92,7 +93,8 @@ class SOMF(
     reduction : float >= 1 or "auto", default="auto"
         n_features over the number of features that an iteration observes. 1 is plain
         online learning. "auto" is 12, or less if that would leave fewer than 1000
-        features or fewer than 8 per atom in view.
+        features or fewer than 8 per atom in view, or if most of a sample is in a few
+        features, as in counts.
     reduction_schedule : {"constant", "decreasing"}, default="constant"
         "decreasing" lowers the reduction to 1 in the second half of `fit`, for the last
         digits of precision; all `n_epochs` are then made, whatever `tol` is.
@@ -520,7 +522,8 @@ class SOMF(
         )
 
     def _choices(self, source: Source) -> Choices:
-        return choose(self._parameters(source), source, self.n_components_)
+        parameters = self._parameters(source) | {"reduction": self.reduction_}
+        return choose(parameters, source, self.n_components_)
 
     def _parameters(self, source: Source) -> dict[str, Any]:
         """Return the parameters; several workers exchange what they observed."""
@@ -662,6 +665,12 @@ class SOMF(
         atoms = initial_atoms(init, source, k, constraint, rng, wanted)
         masks = MaskSampler(n_features, self.mask, choices.mask_block)
         self.state_ = State.start(atoms, constraint, rng, masks, source.feature_order)
+        # Atoms that are sparse because they have to be tell nothing of the samples.
+        given = not isinstance(init, str) and self.dict_l1_ratio == 0
+        alike = given or (isinstance(init, str) and init == "samples")
+        self.state_.auto_reduction = auto_reduction(
+            n_features, k, spread(atoms) if alike else math.inf
+        )
         self._trace = Trace()
         self._workspace = Workspace()
         self.__dict__.pop("stop_reason_", None)
@@ -851,7 +860,7 @@ class SOMF(
     def reduction_(self) -> float:
         """The reduction in use."""
         if self.reduction == "auto":
-            return auto_reduction(*self.state_.D.shape[::-1])
+            return self.state_.auto_reduction
         return float(self.reduction)
 
     @property

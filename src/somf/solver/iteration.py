@@ -45,6 +45,11 @@ class Settings:
     idle_limit: int = 20  # iterations without use after which an atom is replaced
     averages_folder: str | os.PathLike[str] | None = None
 
+    @property
+    def updates_all(self) -> bool:
+        """Whether every iteration updates all features of the dictionary."""
+        return self.dict_update == "all" or self.schedule.reduction <= 1
+
 
 @dataclass
 class Coded:
@@ -136,10 +141,19 @@ class Factorization:
         weight = self.settings.schedule.weight(state.n_steps + 1, state.pace)
         coded = samm.step(self, (batch, mask), weight)
         state.n_steps += 1
-        state.pace.note(state.n_steps, coded.objective)
+        self.note_pace(state.n_steps, coded.objective)
         state.n_seen += len(batch)
         self._replace_idle_atoms(coded)
         return coded
+
+    def note_pace(self, t: int, objective: float) -> None:
+        """Let the weights follow the objective.
+
+        Not where an iteration updates a part of the dictionary: statistics must then
+        last for the many iterations that update all of it.
+        """
+        if self.settings.updates_all:
+            self.state.pace.note(t, objective)
 
     def majorize(self, sample: tuple[Batch | ObservedBatch, Mask]) -> Coded:
         """Compute the codes of a batch from what a mask shows of it."""

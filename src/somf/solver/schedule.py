@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -98,9 +99,18 @@ def decreasing(reduction: float, progress: float) -> float:
     return float(reduction**left)
 
 
-def auto_reduction(n_features: int, n_components: int) -> float:
-    """Reduction that keeps enough features in view: 1000, and 8 for each atom."""
-    return min(MOST_AUTO, max(1.0, n_features / max(1000, 8 * n_components)))
+def auto_reduction(
+    n_features: int, n_components: int, spread: float = math.inf
+) -> float:
+    """Reduction that keeps enough features in view: 1000, and 8 for each atom.
+
+    `spread` is over how many features samples are spread, see `initialization.spread`:
+    2 of those for each atom stay in view, too.
+    """
+    most = min(
+        n_features / max(1000, 8 * n_components), 0.5 * spread / n_components, MOST_AUTO
+    )
+    return max(1.0, most)
 
 
 def looseness(t: int) -> float:

@@ -16,7 +16,7 @@ from somf.solver.schedule import Pace
 
 Array = NDArray[Any]
 
-_COUNTERS = ("n_steps", "n_seen", "n_replaced", "clock")
+_NUMBERS = ("n_steps", "n_seen", "n_replaced", "clock", "auto_reduction")
 
 
 @dataclass
@@ -32,6 +32,7 @@ class State:
     constraint              the ball that D is in and that `norms` measures
     idle           (k,)     iterations since a sample last used the atom
     pace                    how fast the objective falls
+    auto_reduction          the reduction that suits the data
     sampler                 samples and masks to come, with a generator of its own
     feature_order  (p,)     which original feature a column is, if they were shuffled
     """
@@ -52,6 +53,7 @@ class State:
     n_seen: int = 0
     n_replaced: int = 0
     clock: float = 0.0
+    auto_reduction: float = 1.0
     pace: Pace = field(default_factory=Pace)
 
     @classmethod
@@ -106,7 +108,7 @@ class State:
         masks, order = self.sampler.masks, self.sampler.order
         averages = self.averages
         return {
-            "counters": {name: getattr(self, name) for name in _COUNTERS},
+            "numbers": {name: getattr(self, name) for name in _NUMBERS},
             "pace": asdict(self.pace),
             "generator": self.rng.bit_generator.state,
             "sampler": self.sampler.rng.bit_generator.state,
@@ -152,7 +154,7 @@ class State:
             constraint=AtomConstraint(**metadata["constraint"]),
             averages=averages,
             pace=Pace(**metadata["pace"]),
-            **metadata["counters"],
+            **metadata["numbers"],
         )
 
 
