@@ -103,6 +103,9 @@ def plan(
 ) -> Plan:
     """Tell what ``model.fit(X)`` will need, and recommend settings.
 
+    ``reduction="auto"`` is told for the shape of X. A fit takes less if its first atoms
+    show that most of a sample is in a few features.
+
     Parameters
     ----------
     X : what `fit` takes
