@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from somf.solver.schedule import auto_batch_size, auto_reduction
+from somf.solver.schedule import auto_batch_size, auto_reduction, most_pieces
 from somf.sources.base import Source
 
 
@@ -17,6 +17,7 @@ class Choices:
     n_components: int
     reduction: float
     batch_size: int
+    most_pieces: int  # in which a batch may be taken
     dict_update: str
     mask_block: int
     reads_observed: bool  # whether only the observed features of a batch are read
@@ -44,10 +45,13 @@ def choose(
     batch_size = _batch_size(parameters, n_samples, n_features, k)
     if reads_observed and parameters["batch_size"] == "auto":
         batch_size = _whole_chunks(batch_size, source)
+    fast = parameters["weights"] == "fast"
+    cut = parameters["batch_size"] == "auto" and fast and not reads_observed
     return Choices(
         n_components=k,
         reduction=float(reduction),
         batch_size=batch_size,
+        most_pieces=most_pieces(batch_size, k) if cut else 1,
         dict_update=dict_update,
         mask_block=min(int(block or 1), n_features),
         reads_observed=reads_observed,

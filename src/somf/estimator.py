@@ -126,7 +126,8 @@ class SOMF(
         Samples in a mini-batch of `fit`; about n_components or more. "auto" is 200 for
         dense codes and non-negative factors, and up to 12 times n_components for
         sparse codes, or less for few samples: a run of `n_epochs` has 32 iterations,
-        and an epoch 2.
+        and an epoch 2. Large ones are taken in up to 4 pieces for as long as the
+        objective still falls fast after 16 iterations.
     n_epochs : int, default=10
         Most passes over the samples in `fit`.
     tol : float, default=1e-3
@@ -499,15 +500,22 @@ class SOMF(
         rule = StopRule(self.n_epochs, tol, self.patience)
         validate = self._validation(team, held_out, cluster)
         idle_limit = min(20, max(3, order.n_batches))
+        pieces = choices.most_pieces
         if cluster is None:
             reader = make_reader(source, choices, order, requirements(self))
-            solver = self._solver(team, idle_limit)
+            solver = self._solver(team, idle_limit, pieces)
             return Run(solver, reader, rule, self._trace, validate, progress)
         from somf.distributed.ledger import Coordinator
         from somf.distributed.run import DistributedRun
 
         return DistributedRun(
-            self._solver(team, idle_limit, Coordinator, choices.dict_update),
+            self._solver(
+                team,
+                idle_limit,
+                pieces if self.local_steps == 1 else 1,  # draws are far ahead
+                Coordinator,
+                choices.dict_update,
+            ),
             source,
             cluster,
             choices,
@@ -568,7 +576,7 @@ class SOMF(
                 self._write(path, run=progress, samples=samples, held_out=held_out)
 
         with (
-            ProgressBar(self.progress, run.batch_size) as bar,
+            ProgressBar(self.progress) as bar,
             catch_signals(checkpoints is not None) as signals,
             closing(iter(run)) as reports,  # also if somebody who watches raises
         ):
@@ -679,6 +687,7 @@ class SOMF(
         self,
         team: Team,
         idle_limit: int = 20,
+        most_pieces: int = 1,
         kind: type[Factorization] = Factorization,
         dict_update: str | None = None,
     ) -> Any:
@@ -709,6 +718,7 @@ class SOMF(
             n_dict_passes=self.n_dict_passes,
             code_tol=self.code_tol,
             code_max_iter=self.code_max_iter,
+            most_pieces=most_pieces,
             idle_limit=idle_limit,
             averages_folder=self.averages_folder,
         )

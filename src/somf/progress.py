@@ -206,7 +206,7 @@ class ProgressBar(Display):
 
     DELAY = PATIENCE
 
-    def __init__(self, wanted: bool | str, batch_size: float) -> None:
+    def __init__(self, wanted: bool | str) -> None:
         super().__init__(
             "somf",
             "{task.percentage:3.0f}%",
@@ -215,15 +215,16 @@ class ProgressBar(Display):
             wanted=wanted,
             delay=self.DELAY,
         )
-        self.batch_size = batch_size
         self._mean = 0.0
         self._n_shown = 0
+        self._n_samples = 0
         self._rates = WorkerRates()
 
     def follow(self, report: Report, workers: Sequence[WorkerProgress] = ()) -> None:
         """Take in what an iteration reports, and how far workers are, if there are."""
         # A running mean: single batches are noisy.
         self._n_shown += 1
+        self._n_samples += report.n_samples
         rate = max(0.05, 1 / self._n_shown)
         self._mean += rate * (report.objective - self._mean)
         elapsed = time.perf_counter() - self._start
@@ -235,7 +236,7 @@ class ProgressBar(Display):
             f"objective {self._mean:.4g}",
             self._rates.follow(workers),
             objective=f"{self._mean:.4g}",
-            speed=f"{self._n_shown * self.batch_size / elapsed:,.0f}",
+            speed=f"{self._n_samples / elapsed:,.0f}",
         )
 
 

@@ -112,14 +112,31 @@ class SampleOrder:
         self.cuts: Indices = np.empty(0, np.intp)
         self.cut_at_chunks = False  # whether batches are whole chunks
         self.next_batch = 0
+        self.n_pieces = 1  # of the batch that is being drawn
+        self.next_piece = 0
 
-    def draw(self, rng: np.random.Generator) -> Indices:
-        """Return the samples of the next batch, sorted so that reads go forward."""
-        if self.next_batch == 0:
+    def draw(self, rng: np.random.Generator, pieces: int = 1) -> Indices:
+        """Return the samples of the next batch, sorted so that reads go forward.
+
+        A batch may be drawn in pieces, one by one. `pieces` tells in how many, and
+        counts where a batch begins.
+        """
+        if self.passed == 0:
             self._begin_epoch(rng)
         b = self.next_batch
-        self.next_batch = (b + 1) % self.n_batches
-        return np.sort(self.order[self.cuts[b] : self.cuts[b + 1]])
+        batch = self.order[self.cuts[b] : self.cuts[b + 1]]
+        if self.next_piece == 0:
+            self.n_pieces = max(1, min(pieces, len(batch)))
+        rows = batch[self.next_piece :: self.n_pieces]
+        self.next_piece = (self.next_piece + 1) % self.n_pieces
+        if self.next_piece == 0:
+            self.next_batch = (b + 1) % self.n_batches
+        return np.sort(rows)
+
+    @property
+    def passed(self) -> float:
+        """The part of the epoch that has been drawn, below 1."""
+        return (self.next_batch + self.next_piece / self.n_pieces) / self.n_batches
 
     def _begin_epoch(self, rng: np.random.Generator) -> None:
         batches = np.arange(self.n_batches + 1)
@@ -164,7 +181,7 @@ class SampleOrder:
     @property
     def at_epoch_end(self) -> bool:
         """Whether the batch drawn last was the last of an epoch."""
-        return self.next_batch == 0
+        return self.passed == 0
 
 
 class StratifiedOrder(SampleOrder):
@@ -199,6 +216,7 @@ class StratifiedOrder(SampleOrder):
         """Go on in the epoch that `other` is in; parts count from the next one."""
         self.order, self.cuts = other.order, other.cuts
         self.n_batches, self.next_batch = other.n_batches, other.next_batch
+        self.n_pieces, self.next_piece = other.n_pieces, other.next_piece
         for part in self.parts:
             part.n_batches = self.n_batches
 
@@ -261,10 +279,10 @@ class Sampler:
             np.random.Generator(bits), copy.copy(self.masks), copy.copy(self.order)
         )
 
-    def draw(self, reduction: float) -> Draw:
+    def draw(self, reduction: float, pieces: int = 1) -> Draw:
         """Draw the samples and the mask of the next iteration."""
         assert self.order is not None, "partial_fit has no order, only masks"
-        rows = self.order.draw(self.rng)
+        rows = self.order.draw(self.rng, pieces)
         mask = self.masks.draw(reduction, self.rng)
         return Draw(rows, mask, self.order.at_epoch_end, self.copy())
 

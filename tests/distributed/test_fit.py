@@ -11,6 +11,7 @@ from somf import SOMF
 from somf.distributed.crew import Crew
 from somf.progress import observed_by
 from somf.sampling import SampleOrder, StratifiedOrder
+from somf.solver import schedule
 from somf.solver.iteration import Factorization
 from somf.sources import as_source
 from somf.sources.chunked import DaskSource
@@ -70,6 +71,18 @@ def test_one_worker_gives_the_same_bits(one, X, name):
     assert there.components_.dtype == X.dtype
     assert there.stop_reason_ == here.stop_reason_
     assert (here.trace_["replaced_atoms"][-1] > 0) == ("idle" in name)
+
+
+def test_pieces_of_batches_give_the_same_bits(one, monkeypatch):
+    monkeypatch.setattr(schedule, "SMALLEST_PIECE", 10)
+    monkeypatch.setattr(schedule, "LONG_WAY", 4)
+    X = samples(320, 90)
+    settings = SETTINGS | {"batch_size": "auto", "n_epochs": 12}
+    here = SOMF(**settings).fit(X)
+    assert here.n_steps_ > 12 * here.state_.sampler.order.n_batches
+    assert_same_bits(SOMF(**settings).fit(X, client=one), here)
+    whole = SOMF(**settings, local_steps=2).fit(X, client=one)
+    assert whole.n_steps_ == 12 * here.state_.sampler.order.n_batches
 
 
 def test_files_and_arrays_on_one_worker(one, X, tmp_path):

@@ -93,8 +93,8 @@ def test_many_workers_are_summarised(clock):
 def test_under_the_bar_and_at_the_end_of_a_line(monkeypatch, capsys):
     monkeypatch.setattr(ProgressBar, "DELAY", 0)
     workers = progress(10, 20, behind=1)
-    with ProgressBar(True, 10) as bar:
-        bar.follow(Report(1, 10, 0.5, False), workers)
+    with ProgressBar(True) as bar:
+        bar.follow(Report(1, 10, 10, 0.5, False), workers)
     (line,) = capsys.readouterr().err.splitlines()
     assert re.fullmatch(
         r"fit: iteration 1 of 10 \(10 %\), objective 0.5; 2 workers, [\d,]+ samples/s; "
@@ -103,8 +103,8 @@ def test_under_the_bar_and_at_the_end_of_a_line(monkeypatch, capsys):
     )
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    with ProgressBar(True, 10) as bar:
-        bar.follow(Report(1, 10, 0.5, False), workers)
+    with ProgressBar(True) as bar:
+        bar.follow(Report(1, 10, 10, 0.5, False), workers)
     lines = capsys.readouterr().err.splitlines()
     first = next(i for i, line in enumerate(lines) if "2 workers" in line)
     assert "objective 0.5" in lines[first - 1]

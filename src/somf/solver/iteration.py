@@ -42,7 +42,8 @@ class Settings:
     n_dict_passes: int = 1
     code_tol: float = 1e-4
     code_max_iter: int = 1000
-    idle_limit: int = 20  # iterations without use after which an atom is replaced
+    most_pieces: int = 1  # in which batches may be taken
+    idle_limit: int = 20  # batches without use after which an atom is replaced
     averages_folder: str | os.PathLike[str] | None = None
 
     @property
@@ -153,7 +154,7 @@ class Factorization:
         last for the many iterations that update all of it.
         """
         if self.settings.updates_all:
-            self.state.pace.note(t, objective)
+            self.state.pace.note(t, objective, self.settings.most_pieces)
 
     def majorize(self, sample: tuple[Batch | ObservedBatch, Mask]) -> Coded:
         """Compute the codes of a batch from what a mask shows of it."""
@@ -278,7 +279,8 @@ class Factorization:
         """Note which atoms a batch used; return those that are due for a new start."""
         idle = self.state.idle
         idle[:] = np.where(used, 0, idle + 1)
-        return np.flatnonzero(idle >= self.settings.idle_limit)
+        pieces = self.state.pace.pieces_at(self.state.n_steps)
+        return np.flatnonzero(idle >= self.settings.idle_limit * pieces)
 
     def choose(self, dead: NDArray[np.intp], n_samples: int) -> NDArray[np.intp]:
         """Choose a sample of a batch for each of these atoms."""

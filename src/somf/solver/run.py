@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from somf.sampling import Draw, Mask
+from somf.sampling import Draw, Mask, Sampler
 from somf.solver.iteration import Factorization
 from somf.solver.trace import Trace
 from somf.sources.ahead import DEPTH, read_ahead
@@ -42,6 +42,8 @@ class Progress:
     n_done: int = 0  # iterations
     n_epochs_done: int = 0
     objective: float = np.inf  # of the last epoch
+    n_samples: int = 0  # of this epoch, and the sum of their objectives
+    total: float = 0.0
     best: float = np.inf
     epochs_without_gain: int = 0
     stop_reason: str = ""
@@ -56,7 +58,8 @@ class Report:
     """What is known after an iteration."""
 
     step: int
-    n_steps_planned: int
+    n_steps_planned: int  # as far as is known: batches may be taken in pieces
+    n_samples: int
     objective: float
     ends_epoch: bool
 
@@ -129,6 +132,12 @@ def record_step(
     return coded.objective
 
 
+def _passed(sampler: Sampler) -> float:
+    """Return the part of the epoch that has been drawn."""
+    assert sampler.order is not None, "a run goes over samples in an order"
+    return sampler.order.passed
+
+
 class Run:
     """Iterate over it to run it; it yields a `Report` after each iteration.
 
@@ -158,8 +167,6 @@ class Run:
         self.validate = validate
         self.progress = progress or Progress()
         self.n_batches = order.n_batches
-        self.batch_size = order.n_samples / order.n_batches  # on average
-        self.n_planned = rule.n_epochs * order.n_batches
         self._mask_seconds = 0.0
 
     def stop(self, reason: str) -> None:
@@ -190,11 +197,15 @@ class Run:
         """Draw the iterations to come, as far ahead as the reader wants them."""
         if self.stop_reason:  # the run that is resumed had ended
             return
-        schedule = self.solver.settings.schedule
-        sampler = self.solver.state.sampler.copy()
-        for done in range(self.progress.n_done, self.n_planned):
+        schedule, state = self.solver.settings.schedule, self.solver.state
+        sampler, t = state.sampler.copy(), state.n_steps
+        n_epochs = self.progress.n_epochs_done
+        while n_epochs < self.rule.n_epochs:
             start = time.perf_counter()
-            draw = sampler.draw(schedule.reduction_at(done / self.n_planned))
+            t += 1
+            done = (n_epochs + _passed(sampler)) / self.rule.n_epochs
+            draw = sampler.draw(schedule.reduction_at(done), state.pace.pieces_at(t))
+            n_epochs += draw.ends_epoch
             self._mask_seconds = time.perf_counter() - start
             yield draw
 
@@ -213,24 +224,31 @@ class Run:
 
     def _note(self, draw: Draw, objective: float) -> Report:
         """Note that the iteration of a draw is done."""
-        progress = self.progress
+        progress, n_samples = self.progress, len(draw.rows)
         self.solver.state.sampler = draw.after
         progress.n_done += 1
-        self.trace.amend(epoch=progress.n_done / self.n_batches)
+        progress.n_samples += n_samples
+        progress.total += objective * n_samples
+        epoch = progress.n_epochs_done + (_passed(draw.after) or 1)
+        self.trace.amend(epoch=epoch)
         if draw.ends_epoch:
             self._end_epoch()
-        if progress.n_done == self.n_planned and not self.stop_reason:
+        if progress.n_epochs_done == self.rule.n_epochs and not self.stop_reason:
             self.stop(f"n_epochs={self.rule.n_epochs} epochs are done")
-        return Report(progress.n_done, self.n_planned, objective, draw.ends_epoch)
+        left = round((self.rule.n_epochs - epoch) * self.n_batches)
+        done = progress.n_done
+        return Report(done, done + left, n_samples, objective, draw.ends_epoch)
 
     def _end_epoch(self) -> None:
         progress = self.progress
         progress.n_epochs_done += 1
+        mean = progress.total / progress.n_samples
+        progress.n_samples, progress.total = 0, 0.0
         if self.validate is not None:
             progress.objective = self.validate()
             self.trace.amend(validation_objective=progress.objective)
         else:
-            progress.objective = self.trace.tail_mean("objective", self.n_batches)
+            progress.objective = mean
         if progress.objective < progress.best * (1 - self.rule.tol):
             progress.best = progress.objective
             progress.epochs_without_gain = 0

@@ -21,6 +21,14 @@ FAST_STEPS = 1024  # a power of two: e changes at these
 SETTLED_FALL = 0.01
 MOVING_FALL = 0.04
 
+# A dictionary that still moves far at this iteration has a long way to go. What is
+# short is iterations, not samples: batches are taken in pieces, and forgotten sooner.
+LONG_WAY = 16
+LONG_WAY_U = 0.15
+MOST_PIECES = 4
+SMALLEST_PIECE = 128  # samples, and 2 for each atom
+NOTICE = 4  # iterations before batches change: more than are read ahead
+
 MOST_AUTO = 12.0  # beyond, the codes are no longer what an iteration spends time on
 
 LEAST_STEPS = 32  # iterations that a run should have
@@ -42,9 +50,12 @@ class Pace:
     exponent: float = SETTLED_U
     total: float = 0.0  # of the objectives since the last power of two
     count: int = 0
-    before: float | None = None  # mean of those before it
+    lowest: float | None = None  # mean between two powers of two before it
+    pieces: int = 1  # in which batches are taken, from iteration `since` on
+    since: int = 0
+    pieces_before: int = 1
 
-    def note(self, t: int, objective: float) -> None:
+    def note(self, t: int, objective: float, most_pieces: int = 1) -> None:
         """Take note of the objective of iteration t, which counts from 1."""
         if t > FAST_STEPS:
             return
@@ -53,13 +64,25 @@ class Pace:
         if t & (t - 1):  # not a power of two
             return
         mean = self.total / self.count
-        if self.before is not None:
-            fall = 1 - mean / self.before if self.before > 0 else 0.0
+        if self.lowest is not None:  # a rise that is made good again is no progress
+            fall = 1 - mean / self.lowest if self.lowest > 0 else 0.0
             moving = (fall - SETTLED_FALL) / (MOVING_FALL - SETTLED_FALL)
-            moving = min(1.0, max(0.0, moving))
-            # Rounded: workers add up objectives in another order, to the same weights.
-            self.exponent = round(SETTLED_U - moving * (SETTLED_U - MOVING_U), 3)
-        self.total, self.count, self.before = 0.0, 0, mean
+            self._follow(t, min(1.0, max(0.0, moving)), most_pieces)
+        self.total, self.count = 0.0, 0
+        self.lowest = mean if self.lowest is None else min(mean, self.lowest)
+
+    def _follow(self, t: int, moving: float, most_pieces: int) -> None:
+        """Choose weights and pieces for a dictionary that moves, 1, or not, 0."""
+        long_way = most_pieces > 1 and LONG_WAY <= t < FAST_STEPS
+        least = LONG_WAY_U if long_way else MOVING_U
+        # Rounded: workers add up objectives in another order, to the same weights.
+        self.exponent = round(SETTLED_U - moving * (SETTLED_U - least), 3)
+        self.pieces_before, self.since = self.pieces, t + NOTICE
+        self.pieces = round(most_pieces ** round(moving, 3)) if long_way else 1
+
+    def pieces_at(self, t: int) -> int:
+        """In how many pieces the batch of iteration t is taken."""
+        return self.pieces if t >= self.since else self.pieces_before
 
 
 def paper_weight(t: int, u: float, early: float) -> float:
@@ -141,6 +164,12 @@ def auto_batch_size(
         usual = max(200, int(12 * n_components / (1 + 12 * n_components / n_features)))
     most = n_samples * min(n_epochs, LEAST_STEPS // 2) // LEAST_STEPS
     return max(1, min(usual, n_samples, max(n_components, most)))
+
+
+def most_pieces(batch_size: int, n_components: int) -> int:
+    """Into how many pieces a batch may be cut."""
+    smallest = max(SMALLEST_PIECE, 2 * n_components)
+    return max(1, min(MOST_PIECES, batch_size // smallest))
 
 
 REDUCTIONS: dict[str, Callable[[float, float], float]] = {

@@ -124,6 +124,8 @@ class State:
                 "shuffle": order.shuffle,
                 "mix": order.mix,
                 "next_batch": order.next_batch,
+                "n_pieces": order.n_pieces,
+                "next_piece": order.next_piece,
             },
             "averages": averages
             and {"folder": averages.folder and os.fspath(averages.folder)},
@@ -179,6 +181,7 @@ def _sampler(tensors: dict[str, Array], metadata: dict[str, Any]) -> Sampler:
         )
         order.n_batches = saved["n_batches"]
         order.next_batch = saved["next_batch"]
+        order.n_pieces, order.next_piece = saved["n_pieces"], saved["next_piece"]
         order.order = tensors["sample_order"]
         order.cuts = tensors["sample_cuts"]
     return Sampler(_generator(metadata["sampler"]), masks, order)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from somf.solver.state import State
 from somf.solver.trace import Trace
 
-FORMAT = "somf 3"
+FORMAT = "somf 4"
 Model = tuple[dict[str, Any], dict[str, Any], State, Trace]
 
 

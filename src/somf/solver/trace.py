@@ -68,10 +68,6 @@ class Trace:
         column = self._columns[name]
         return column[-1] if column else default
 
-    def tail_mean(self, name: str, n_rows: int) -> float:
-        """Return the mean of the last rows of a column."""
-        return float(np.mean(self._columns[name][-n_rows:]))
-
     def as_dict(self) -> dict[str, NDArray[np.float64]]:
         """Return the columns as arrays (what pandas.DataFrame takes)."""
         return {name: np.array(column) for name, column in self._columns.items()}
