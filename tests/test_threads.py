@@ -4,12 +4,14 @@ import os
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from somf import threads
 from somf.threads import Team, resolve_n_threads
 
 
@@ -257,16 +259,17 @@ def test_blas_is_limited_in_any_thread():
     seen = []
 
     def fit():
+        before = blas_threads()  # not {3} if the user's limit is that of their thread
         with Team(1):
             seen.append(blas_threads())
-        seen.append(blas_threads())
+        seen.append(blas_threads() == before)
 
     for _ in range(2):
         thread = threading.Thread(target=fit)
         thread.start()
         thread.join()
         fit()
-    assert seen == [{1}, {3}] * 4
+    assert seen == [{1}, True] * 4
 
 
 @pytest.mark.usefixtures("three_blas_threads")
@@ -289,6 +292,183 @@ def test_blas_is_restored_after_teams_of_several_threads():
         thread.join()
     assert seen == [{1}] * (20 * n_fits)
     assert blas_threads() == {3}
+
+
+class FakeBlas:
+    """A library that keeps one number of threads for all, or one for each of them."""
+
+    filepath = "/lib/libfake.so"
+
+    def __init__(self, shared):
+        self.internal_api = "openblas" if shared else "mkl"
+        self.numbers = SimpleNamespace() if shared else threading.local()
+
+    def get_num_threads(self):
+        return getattr(self.numbers, "n", 3)
+
+    def set_num_threads(self, n):
+        self.numbers.n = n
+
+
+@pytest.fixture(params=[True, False], ids=["of the process", "of a thread"])
+def fake_blas(request, monkeypatch):
+    """A BLAS which every look finds anew, if it is loaded, and no other."""
+    fake = FakeBlas(request.param)
+    fake.loaded = True
+
+    def look():
+        again = FakeBlas(request.param)
+        again.numbers = fake.numbers
+        found = [again] if fake.loaded else []
+        return SimpleNamespace(
+            select=lambda user_api: SimpleNamespace(lib_controllers=found)
+        )
+
+    monkeypatch.setattr(threads, "_blas", threads._SingleThreadedBlas())
+    monkeypatch.setattr(threads, "_loaded", object)  # something, whenever one asks
+    monkeypatch.setattr(threads, "ThreadpoolController", look)
+    return fake
+
+
+def in_a_thread(task):
+    result = []
+    thread = threading.Thread(target=lambda: result.append(task()))
+    thread.start()
+    thread.join()
+    return result[0]
+
+
+def test_limit_lasts_until_the_last_of_teams_that_overlap(fake_blas):
+    first, second = Team(1), Team(1)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert fake_blas.get_num_threads() == 1
+    second.__exit__(None, None, None)
+    assert fake_blas.get_num_threads() == 3
+
+
+def test_limit_of_a_library_that_is_loaded_while_a_team_works(fake_blas):
+    fake_blas.loaded = False
+    first, second = Team(1), Team(2)
+    first.__enter__()
+    fake_blas.loaded = True
+    with second:
+        fake_threads = second.share(lambda *_: fake_blas.get_num_threads(), 2)
+        assert fake_threads == [1, 1]
+    assert fake_blas.get_num_threads() == 1  # the first is still at work
+    first.__exit__(None, None, None)
+    assert fake_blas.get_num_threads() == 3
+
+
+def test_limit_is_lifted_if_another_thread_ends_the_team(fake_blas):
+    team = Team(1).__enter__()
+
+    def end():
+        before = fake_blas.get_num_threads()
+        team.__exit__(None, None, None)
+        return before, fake_blas.get_num_threads()
+
+    shared = fake_blas.internal_api == "openblas"
+    assert in_a_thread(end) == ((1, 3) if shared else (3, 3))
+    # The other cannot reach what is ours: it is lifted after our next team.
+    assert fake_blas.get_num_threads() == (3 if shared else 1)
+    with Team(1):
+        assert fake_blas.get_num_threads() == 1
+    assert fake_blas.get_num_threads() == 3
+
+
+def test_team_of_the_parent_is_forgotten_after_a_fork(fake_blas):
+    team = Team(1).__enter__()
+    threads._blas.after_fork()
+    assert fake_blas.get_num_threads() == 3
+    with Team(1):
+        team.__exit__(None, None, None)  # the child leaves what it is not in
+        assert fake_blas.get_num_threads() == 1
+    assert fake_blas.get_num_threads() == 3
+
+
+def test_libraries_are_looked_for_only_if_something_was_loaded(monkeypatch):
+    looks = []
+    look = threads.ThreadpoolController
+    monkeypatch.setattr(
+        threads, "ThreadpoolController", lambda: looks.append(1) or look()
+    )
+    monkeypatch.setattr(threads, "_blas", threads._SingleThreadedBlas())
+    for what in [1, 1, 2, 2, 2]:
+        monkeypatch.setattr(threads, "_loaded", lambda what=what: what)
+        with Team(2) as team:
+            team.share(lambda start, stop: None, 10)
+    assert len(looks) == 2
+
+
+LATE = """
+import ctypes
+import shutil
+import sys
+from pathlib import Path
+
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from somf.threads import Team
+
+def blas():
+    return [p for p in threadpool_info() if p["user_api"] == "blas"]
+
+def blas_threads():
+    return len(blas()), {p["num_threads"] for p in blas()}
+
+folder, how = sys.argv[1:]
+threadpool_limits(limits=3, user_api="blas")
+n, before = blas_threads()
+if before != {3}:
+    sys.exit("SKIP the number of threads of this BLAS cannot be set")
+files = sorted(p["filepath"] for p in blas() if p["internal_api"] == "openblas")
+if not files:
+    sys.exit("SKIP there is no OpenBLAS to load a copy of")
+# Another file is another library, with threads and a limit of its own.
+late = shutil.copy(files[0], folder)
+
+if how == "with a module":  # as on systems that tell nothing else
+    def read_bytes(self):
+        raise FileNotFoundError(self)
+    Path.read_bytes = read_bytes
+
+with Team(1):
+    assert blas_threads() == (n, {1}), blas_threads()
+try:
+    if how == "with a module":
+        Path(folder, "brings_a_library.py").write_text(
+            f"import ctypes; ctypes.CDLL({late!r})"
+        )
+        sys.path.insert(0, folder)
+        import brings_a_library
+    else:
+        ctypes.CDLL(late)
+except OSError as error:
+    sys.exit(f"SKIP the copy finds no libraries that it needs: {error}")
+threadpool_limits(limits=3, user_api="blas")
+assert blas_threads() == (n + 1, {3}), blas_threads()
+with Team(1):
+    assert blas_threads() == (n + 1, {1}), blas_threads()
+assert blas_threads() == (n + 1, {3}), blas_threads()
+"""
+
+
+@pytest.mark.parametrize("how", ["with a module", "alone"])
+def test_blas_that_is_loaded_late_is_limited(how, tmp_path):
+    if how == "alone" and not threads._loaded()[1]:
+        pytest.skip("this system does not tell how much is loaded")
+    # A process of its own: what is loaded here would stay.
+    result = subprocess.run(
+        [sys.executable, "-c", LATE, str(tmp_path), how],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    if result.stderr.startswith("SKIP "):
+        pytest.skip(result.stderr.removeprefix("SKIP ").strip())
+    assert result.returncode == 0, result.stderr
 
 
 FORK = """

@@ -8,11 +8,12 @@ another, and the bits of a result depend on the data and the number of threads o
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,9 +22,17 @@ import scipy.linalg  # noqa: F401  (loads SciPy's BLAS, so that the controller s
 from threadpoolctl import ThreadpoolController
 
 
-@cache
-def _libraries() -> list[Any]:
-    return list(ThreadpoolController().select(user_api="blas").lib_controllers)
+def _loaded() -> tuple[int, bytes]:
+    """Return what changes when a library is loaded, in a hundredth of a look for it.
+
+    Linux tells the size of all libraries. Elsewhere it is the number of modules, for
+    libraries come with modules; one that is loaded without any is found with the next.
+    """
+    try:
+        status = Path("/proc/self/status").read_bytes()
+    except OSError:
+        status = b""
+    return len(sys.modules), status.partition(b"VmLib:")[2].partition(b"\n")[0]
 
 
 def _is_shared(library: Any) -> bool:
@@ -43,60 +52,108 @@ def _set(library: Any, n_threads: int) -> None:
         library.set_num_threads(n_threads)
 
 
+class _Limits:
+    """Limits of the process or of one thread, and how many ask for them."""
+
+    def __init__(self) -> None:
+        self.users = 0
+        self._before: dict[Any, int] = {}
+
+    def limit(self, library: Any) -> None:
+        """One thread for this library, which may be new since the first user came."""
+        if library not in self._before:
+            self._before[library] = library.get_num_threads()
+        _set(library, 1)
+
+    def lift(self) -> None:
+        """Set all libraries as they were before the first user came."""
+        for library, n_threads in self._before.items():
+            _set(library, n_threads)
+        self._before.clear()
+
+
 class _SingleThreadedBlas:
     """BLAS on one thread for as long as anybody asks, then as it was before.
 
-    Where the limit belongs to the process, a context manager per fit would not do: the
-    fit that ends first would lift the limit of the others, and the one that ends last
-    would restore the limit of another fit instead of the user's.
+    A context manager per fit would not do: the fit that ends first would lift the
+    limit of the others, and the one that ends last would restore the limit of another
+    fit instead of the user's. So users are counted: those of the process where a limit
+    belongs to the process, and those of a thread where it belongs to the thread.
     """
 
     def __init__(self) -> None:
-        self.reset()
+        self._libraries: dict[str, Any] = {}
+        self._seen: tuple[int, bytes] | None = None
+        self._reset()
 
-    def reset(self) -> None:
+    def _reset(self) -> None:
         self._lock = threading.Lock()
-        self._users = 0
-        self._shared: dict[Any, int] = {}
+        self._shared = _Limits()
+        self._local = threading.local()
 
-    def acquire(self) -> dict[Any, int]:
-        """Limit BLAS; returns the limits of this thread to give back."""
+    def _mine(self) -> _Limits:
+        """Return the limits of this thread."""
+        if not hasattr(self._local, "limits"):
+            self._local.limits = _Limits()
+        limits: _Limits = self._local.limits
+        return limits
+
+    def _look(self) -> None:
+        """Find the libraries that were loaded since the last look."""
+        loaded = _loaded()  # first, so that what is loaded meanwhile is found next time
+        if loaded == self._seen:
+            return
+        # Without the lock: all the objects that are made here may set off a collection
+        # of garbage, and a team that is collected wants the lock.
+        found = ThreadpoolController().select(user_api="blas").lib_controllers
         with self._lock:
-            mine: dict[Any, int] = {}
-            for library in _libraries():
-                limits = self._shared if _is_shared(library) else mine
-                if limits is mine or self._users == 0:
-                    limits[library] = library.get_num_threads()
+            # Known ones stay the same objects, under which limits are remembered.
+            self._libraries = {lib.filepath: lib for lib in found} | self._libraries
+            self._seen = loaded
+
+    def acquire(self) -> tuple[_Limits, _Limits]:
+        """Limit BLAS, also if it was loaded just now; returns what to release."""
+        self._look()
+        with self._lock:
+            shared, mine = self._shared, self._mine()
+            for library in self._libraries.values():
+                (shared if _is_shared(library) else mine).limit(library)
+            shared.users += 1
+            mine.users += 1
+            return shared, mine
+
+    def release(self, limits: tuple[_Limits, _Limits]) -> None:
+        """Lift the limits of this thread and of the process after their last user.
+
+        If another thread acquired them, its own cannot be lifted from here: they are
+        lifted after its next user.
+        """
+        shared, mine = limits
+        with self._lock:
+            shared.users -= 1
+            if shared.users == 0:
+                shared.lift()
+            mine.users -= 1
+            if mine.users == 0 and mine is self._mine():
+                mine.lift()
+
+    def limit_this_thread(self) -> None:
+        """Limit BLAS in a thread that ends before the limit does."""
+        for library in self._libraries.values():
+            if not _is_shared(library):
                 _set(library, 1)
-            self._users += 1
-            return mine
-
-    def release(self, mine: dict[Any, int]) -> None:
-        """Give back the limits of this thread, and the shared ones after the last."""
-        with self._lock:
-            self._users -= 1
-            if self._users == 0:
-                mine = mine | self._shared
-            for library, n_threads in mine.items():
-                _set(library, n_threads)
 
     def after_fork(self) -> None:
         """Forget the parent's fits: none of their threads exist in the child."""
-        shared = self._shared if self._users else {}
-        self.reset()
-        for library, n_threads in shared.items():
-            _set(library, n_threads)
+        shared, mine = self._shared, self._mine()
+        self._reset()
+        shared.lift()
+        mine.lift()
 
 
 _blas = _SingleThreadedBlas()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_blas.after_fork)
-
-
-def _limit_this_thread() -> None:
-    for library in _libraries():
-        if not _is_shared(library):
-            library.set_num_threads(1)
 
 
 def resolve_n_threads(n_threads: int | None) -> int:
@@ -121,13 +178,13 @@ class Team:
         self.n_threads = n_threads
         self._pool: ThreadPoolExecutor | None = None
         self._background: list[Future[Any]] = []
-        self._limits: dict[Any, int] = {}
+        self._limits: tuple[_Limits, _Limits] | None = None
 
     def __enter__(self) -> Self:
         self._limits = _blas.acquire()
         if self.n_threads > 1:
             self._pool = ThreadPoolExecutor(
-                self.n_threads - 1, "somf", initializer=_limit_this_thread
+                self.n_threads - 1, "somf", initializer=_blas.limit_this_thread
             )
         return self
 
@@ -140,6 +197,7 @@ class Team:
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
+        assert self._limits is not None, "nobody has entered this team"
         _blas.release(self._limits)
 
     def slices(self, n: int, smallest: int = 1) -> list[tuple[int, int]]:
