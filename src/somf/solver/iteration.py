@@ -169,8 +169,8 @@ class Factorization:
                 )
             estimate = ESTIMATORS[settings.code_estimator]
             G, beta, energy = estimate(state, seen, settings.schedule.v)
-            codes = self._solve(G, beta, energy, seen)
-            objective = self._objective(G, beta, energy, codes)
+            codes, losses = self._solve(G, beta, energy, seen)
+            objective = float(losses.mean())
             if not np.isfinite(objective):
                 raise ValueError(
                     f"The codes of this batch are not finite in {state.D.dtype}. "
@@ -179,7 +179,10 @@ class Factorization:
             seen.impute(codes, state.D)
         return Coded(seen, codes, objective)
 
-    def _solve(self, G: Array, beta: Array, energy: Array, seen: Observation) -> Array:
+    def _solve(
+        self, G: Array, beta: Array, energy: Array, seen: Observation
+    ) -> tuple[Array, NDArray[np.float64]]:
+        """Return the codes of a batch, and the objective at each."""
         averages, index = self.state.averages, seen.batch.index
         tol = self.settings.code_tol
         if self.problem.penalty.positive:
@@ -187,7 +190,7 @@ class Factorization:
         codes = np.zeros_like(beta)
         if averages is not None and index is not None:
             codes[:] = averages.codes(index)
-        self.problem.penalty.solve(
+        losses = self.problem.penalty.solve(
             G,
             beta,
             energy,
@@ -198,16 +201,7 @@ class Factorization:
         )
         if averages is not None and index is not None:
             averages.keep_codes(index, codes)
-        return codes
-
-    def _objective(self, G: Array, beta: Array, energy: Array, codes: Array) -> float:
-        if len(G) == 1:
-            explained = np.einsum("ij,ij->i", codes @ G[0], codes)
-        else:
-            explained = np.einsum("ij,ijk,ik->i", codes, G, codes)
-        residual = energy - 2 * np.einsum("ij,ij->i", beta, codes) + explained
-        loss = 0.5 * np.maximum(residual, 0) + self.problem.penalty(codes)
-        return float(loss.mean())
+        return codes, losses
 
     def aggregate(self, surrogate: Coded, weight: float) -> None:
         """Mix the batch into C and B."""
