@@ -15,6 +15,7 @@ from somf.sampling import Mask
 from somf.solver import samm
 from somf.solver.aggregation import AGGREGATIONS, Finish, everywhere
 from somf.solver.averages import Averages
+from somf.solver.codes import Codes
 from somf.solver.coding import ESTIMATORS, NEEDS_GRAM, REMEMBERS_SAMPLES
 from somf.solver.dictionary import DictionaryPass
 from somf.solver.observation import Observation, View
@@ -56,7 +57,7 @@ class Coded:
     """A batch with its codes: the surrogate g_t, which (x aᵀ, a aᵀ) define."""
 
     seen: Observation
-    codes: Array
+    codes: Codes
     objective: float  # mean over the batch, as the code estimator sees it
 
 
@@ -68,11 +69,6 @@ class Aggregated:
     D: Array
     B: Array
     finish: Finish  # completes the update of B in the state
-
-
-def second_moment(codes: Array, weight: float, total: int) -> Array:
-    """weight·Σ a aᵀ / total, over the codes of a batch."""
-    return np.asarray(codes.T @ (codes * (codes.dtype.type(weight) / total)))
 
 
 class Factorization:
@@ -177,7 +173,7 @@ class Factorization:
                     "Scale the data, convert them to float64, or raise alpha."
                 )
             seen.impute(codes, state.D)
-        return Coded(seen, codes, objective)
+        return Coded(seen, Codes.of(codes), objective)
 
     def _solve(
         self, G: Array, beta: Array, energy: Array, seen: Observation
@@ -208,7 +204,7 @@ class Factorization:
         state, codes = self.state, surrogate.codes
         with self.stopwatch.phase("aggregate"):
             self.forget(weight)
-            state.C += second_moment(codes, weight, len(codes))
+            state.C += codes.second_moment(weight, len(codes))
             seen = surrogate.seen
             whole = self.settings.dict_update == "all"
             rule = everywhere if whole else AGGREGATIONS[self.settings.aggregation]
@@ -263,7 +259,7 @@ class Factorization:
 
     def _replace_idle_atoms(self, coded: Coded) -> None:
         """Give atoms that no sample uses any more a new start from a sample."""
-        dead = self.idle_atoms(np.asarray(coded.codes.any(axis=0)))
+        dead = self.idle_atoms(coded.codes.used)
         if len(dead):
             batch = coded.seen.batch
             self.replace_atoms(dead, batch.copy_rows(self.choose(dead, len(batch))))
