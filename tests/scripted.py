@@ -57,5 +57,5 @@ def run_scripted(X, atoms, draws, problem, n_threads=2, code_tol=0, **settings):
         solver = Factorization(problem, settings, state, team)
         for rows, features, _ in draws:
             mask = Mask(features, n_features, n_features / len(features))
-            codes.append(solver.step(Batch(X, rows, rows), mask).codes)
+            codes.append(solver.step(Batch(X, rows, rows), mask).codes.dense)
     return state, codes

@@ -61,34 +61,38 @@ class CodePenalty:
         *,
         tol: float,
         max_sweeps: int,
-    ) -> Array:
+    ) -> NDArray[np.float64]:
         """Overwrite `codes` with argmin_a ½aᵀGa − βᵀa + alpha·Ω(a) for every row of β.
 
         G is (1, k, k), shared, or (n, k, k). What `codes` holds is the starting point.
+        Returns ½(energy − 2βᵀa + aᵀGa) + alpha·Ω(a) of every row.
         """
         if self.is_ridge:
-            self._solve_ridge(G, beta, codes, team)
-        else:
+            return self._solve_ridge(G, beta, energy, codes, team)
+        losses = np.empty(len(beta))
 
-            def descend(start: int, stop: int) -> None:
-                solve_codes(
-                    G,
-                    beta,
-                    energy,
-                    codes,
-                    self.l1,
-                    self.l2,
-                    self.positive,
-                    tol,
-                    max_sweeps,
-                    start,
-                    stop,
-                )
+        def descend(start: int, stop: int) -> None:
+            solve_codes(
+                G,
+                beta,
+                energy,
+                codes,
+                losses,
+                self.l1,
+                self.l2,
+                self.positive,
+                tol,
+                max_sweeps,
+                start,
+                stop,
+            )
 
-            team.share(descend, len(beta))
-        return codes
+        team.share(descend, len(beta))
+        return losses
 
-    def _solve_ridge(self, G: Array, beta: Array, codes: Array, team: Team) -> None:
+    def _solve_ridge(
+        self, G: Array, beta: Array, energy: Array, codes: Array, team: Team
+    ) -> NDArray[np.float64]:
         # Without a penalty, or with atoms that coincide, the system may be singular to
         # rounding: a ridge of the size of the rounding picks a solution near the least
         # norm. It is far below any penalty that a user would notice.
@@ -106,6 +110,10 @@ class CodePenalty:
                 ridge_codes(G, beta, codes, l2, start, stop)
 
             team.share(solve, len(beta))
+        fit = np.einsum("ij,ij->i", beta, codes, dtype=np.float64)
+        square = np.einsum("ij,ij->i", codes, codes, dtype=np.float64)
+        residual = energy - fit - l2 * square  # aᵀGa = βᵀa − l2·|a|²
+        return np.asarray(0.5 * np.maximum(residual, 0) + 0.5 * self.l2 * square)
 
 
 @dataclass(frozen=True)

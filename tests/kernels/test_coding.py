@@ -50,10 +50,20 @@ def problems(draw, zero_atoms=True, dtype=None):
     return G.astype(dtype), beta.astype(dtype), np.sum(X**2, axis=1)
 
 
-def solve(penalty, G, beta, energy, start=None, tol=0.0, n_threads=1):
+def solve(penalty, G, beta, energy, start=None, **options):
+    return solve_and_judge(penalty, G, beta, energy, start, **options)[0]
+
+
+def solve_and_judge(
+    penalty, G, beta, energy, start=None, tol=0.0, n_threads=1, max_sweeps=20_000
+):
+    """Return codes and losses."""
     codes = np.zeros_like(beta) if start is None else start.astype(beta.dtype)
     with Team(n_threads) as team:
-        return penalty.solve(G, beta, energy, codes, team, tol=tol, max_sweeps=20_000)
+        losses = penalty.solve(
+            G, beta, energy, codes, team, tol=tol, max_sweeps=max_sweeps
+        )
+    return codes, losses
 
 
 def value(penalty, G, beta, codes):
@@ -174,9 +184,12 @@ def test_descent_leaves_other_samples_alone():
     X, D = rng.standard_normal((5, 20)), rng.standard_normal((20, 6))
     codes = np.full((5, 6), 7.0)
     arguments = (D.T @ D)[None], X @ D, np.sum(X**2, axis=1), codes
-    solve_codes(*arguments, 0.5, 0.0, False, 0.0, 1000, 1, 3)
+    losses = np.full(5, -1.0)
+    solve_codes(*arguments, losses, 0.5, 0.0, False, 0.0, 1000, 1, 3)
     assert np.all(codes[[0, 3, 4]] == 7)
+    assert np.all(losses[[0, 3, 4]] == -1)
     assert np.all(codes[1:3] != 7)
+    assert np.all(losses[1:3] > 0)
 
 
 def test_strong_penalty_gives_zero():
@@ -204,9 +217,51 @@ def test_tolerance_bounds_the_distance_to_the_optimum(problem, kind, alpha, tol,
     best = value(penalty, G, beta, solve(penalty, G, beta, energy))
     start = np.random.default_rng(seed).standard_normal(beta.shape)
     for codes in (np.zeros_like(beta), start):
-        reached = value(penalty, G, beta, solve(penalty, G, beta, energy, codes, tol))
+        found = solve(penalty, G, beta, energy, codes, tol=tol)
+        reached = value(penalty, G, beta, found)
         rounding = SLACK[beta.dtype] * energy
         assert np.all(reached - best <= tol * 0.5 * energy + rounding)
+
+
+@given(
+    problems(),
+    penalties,
+    alphas | st.just(0.0),
+    st.sampled_from([0.1, 1e-4, 0.0]),
+    st.sampled_from([0, 1, 3, 1000]),
+    st.integers(0, 100),
+)
+def test_losses_are_the_objectives_at_the_codes(
+    problem, kind, alpha, tol, max_sweeps, seed
+):
+    """Wherever the solver stops, and for whichever start."""
+    G, beta, energy = problem
+    penalty = CodePenalty(alpha, *kind)
+    start = np.random.default_rng(seed).standard_normal(beta.shape)
+    for where in (None, start):
+        codes, losses = solve_and_judge(
+            penalty, G, beta, energy, where, tol=tol, max_sweeps=max_sweeps
+        )
+        square = np.sum(codes.astype(float) ** 2, axis=1)
+        atol = SLACK[beta.dtype] * (energy + np.abs(G).max() * square)
+        expected = value(penalty, G, beta, codes) + 0.5 * energy
+        assert losses.dtype == np.float64
+        assert np.all(np.abs(losses - expected) <= atol)
+
+
+@pytest.mark.parametrize("tol", [0.0, 1e-4])
+@pytest.mark.parametrize("kind", PENALTIES)
+def test_losses_of_many_atoms_in_single_precision(kind, tol):
+    """What is left of β has gone through many updates, and may have drifted."""
+    rng = np.random.default_rng(0)
+    D = rng.standard_normal((60, 100)) + 0.5
+    X = 3 * rng.standard_normal((8, 60))
+    G, beta = (D.T @ D)[None].astype(np.float32), (X @ D).astype(np.float32)
+    energy, penalty = np.sum(X**2, axis=1), CodePenalty(2.0, *PENALTIES[kind])
+    for start in (None, rng.standard_normal(beta.shape)):
+        codes, losses = solve_and_judge(penalty, G, beta, energy, start, tol=tol)
+        expected = value(penalty, G, beta, codes) + 0.5 * energy
+        np.testing.assert_allclose(losses, expected, rtol=0, atol=1e-5 * energy.max())
 
 
 def test_tolerance_stops_early():

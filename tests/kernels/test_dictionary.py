@@ -20,6 +20,13 @@ FLOATS = [np.float32, np.float64]
 SLACK = {np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-9}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def threads_for_small_passes():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("somf.solver.dictionary.FEWEST", 1)
+        yield
+
+
 def update_atoms(constraint, D, B, C, norms, order, team, done=None):
     DictionaryPass(constraint, D, B, C, norms, order, team, Workspace(), done).run()
 

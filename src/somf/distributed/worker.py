@@ -28,7 +28,7 @@ from somf.reading import make_reader, sample_order
 from somf.sampling import Draw, Mask, MaskSampler, Sampler, as_generator
 from somf.solver.aggregation import AGGREGATIONS, everywhere, observed_sums
 from somf.solver.averages import Averages
-from somf.solver.iteration import Coded, Factorization, second_moment
+from somf.solver.iteration import Coded, Factorization
 from somf.solver.run import Reader
 from somf.solver.state import State
 from somf.sources.ahead import Ahead
@@ -199,10 +199,10 @@ class Lane:
                 n_nonzero.append(0)
                 continue
             coded = self._code(batch, visit)
-            C += second_moment(coded.codes, visit.weight, visit.total)
-            used |= coded.codes.any(axis=0)
+            C += coded.codes.second_moment(visit.weight, visit.total)
+            used |= coded.codes.used
             losses.append(coded.objective * len(visit.rows))
-            n_nonzero.append(int(np.count_nonzero(coded.codes)))
+            n_nonzero.append(coded.codes.n_nonzero)
             B = self._aggregate(coded, visit, last=i + 1 == len(task.visits))
         if B is None and not self._sends_batch:
             B = self._observed(task.visits[-1])

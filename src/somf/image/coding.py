@@ -91,12 +91,14 @@ class Coder:
         return FACTORS[int(np.argmin(risks))] * sigma * length / self.l1_ratio
 
     def _solve(self, grams: Array, beta: Array, energy: Array, alpha: float) -> Array:
-        return CodePenalty(alpha, self.l1_ratio, self.positive).solve(
+        codes = np.zeros_like(beta)
+        CodePenalty(alpha, self.l1_ratio, self.positive).solve(
             grams,
             beta,
             energy,
-            np.zeros_like(beta),
+            codes,
             self.team,
             tol=EXACT_TOL,
             max_sweeps=MAX_SWEEPS,
         )
+        return codes

@@ -216,12 +216,29 @@ def _descend(a, c, G, beta, energy, l1, l2, positive, tol, max_sweeps, room):
 
 
 @kernel
-def solve_codes(G, beta, energy, codes, l1, l2, positive, tol, max_sweeps, start, stop):
+def _loss(a, c, beta, energy, l1, l2):
+    """½(energy − 2βᵀa + aᵀGa) + l1·|a|₁ + l2/2·|a|₂², given c = β − Ga."""
+    norm1 = 0.0
+    square = 0.0
+    residual = np.float64(energy)
+    for j in range(a.size):
+        x = np.float64(a[j])
+        norm1 += abs(x)
+        square += x * x
+        residual -= x * (np.float64(beta[j]) + np.float64(c[j]))
+    return 0.5 * max(0.0, residual) + l1 * norm1 + 0.5 * l2 * square
+
+
+@kernel
+def solve_codes(
+    G, beta, energy, codes, losses, l1, l2, positive, tol, max_sweeps, start, stop
+):
     """Overwrite codes[start:stop], the starting points, with the minimisers.
 
     G        (1 or n, k, k)   shared, or one for each sample
     beta     (n, k)
     energy   (n,)             |x|² as seen by the estimator of (G, β)
+    losses   (n,)             overwritten with the objectives at the codes
 
     From zero, the path of solutions leads there; from elsewhere, or where it did not
     arrive, coordinate descent does. The duality gap, against tol·½|x|², decides the
@@ -252,11 +269,12 @@ def solve_codes(G, beta, energy, codes, l1, l2, positive, tol, max_sweeps, start
                 c[j] = b[j]
             follow_path(a, c, gram, l1, l2, positive, way)
             gap = _duality_gap(a, c, b, square, l1, l2, positive)
-            if tol > 0 and gap <= tol * 0.5 * square:
-                continue
         else:
             _correlation_left(a, b, gram, c)
-        _descend(a, c, gram, b, square, l1, l2, positive, tol, max_sweeps, room)
+            gap = np.inf
+        if tol == 0 or gap > tol * 0.5 * square:
+            _descend(a, c, gram, b, square, l1, l2, positive, tol, max_sweeps, room)
+        losses[n] = _loss(a, c, b, square, l1, l2)
 
 
 @kernel

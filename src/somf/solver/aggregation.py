@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from somf.kernels.aggregation import GROUP, add_outer, sort_by_atom
 from somf.kernels.gather import gather_mixed, mix_features
 from somf.sampling import Mask
+from somf.solver.codes import ByAtom, Codes
 from somf.solver.observation import Observation, View
 from somf.solver.products import TILE, read_tile
 from somf.solver.state import State
@@ -26,91 +26,37 @@ from somf.threads import Team
 
 Array = NDArray[Any]
 Finish = Callable[[], None]
-Rule = Callable[[State, Observation, Array, float, int], tuple[Array, Finish]]
-
-# Density below which sparse sums beat a dense product: by 1.3 to 1.7 at 20 %.
-SPARSE = 0.25
-
-
-@dataclass
-class ByAtom:
-    """The codes that are not zero, as `sort_by_atom` leaves them."""
-
-    starts: NDArray[np.intp]
-    samples: NDArray[np.intp]
-    weights: Array
-
-    @classmethod
-    def of(cls, codes: Array) -> ByAtom:
-        """Sort codes (n, k)."""
-        n, k = codes.shape
-        n_nonzero = np.count_nonzero(codes)
-        sorted_ = cls(
-            np.empty((-(-n // GROUP), k + 1), np.intp),
-            np.empty(n_nonzero, np.intp),
-            np.empty(n_nonzero, codes.dtype),
-        )
-        sort_by_atom(codes, sorted_.starts, sorted_.samples, sorted_.weights)
-        return sorted_
-
-    def add_to(
-        self,
-        B: Array,
-        keep: float,
-        X: Array,
-        rows: NDArray[np.intp],
-        start: int,
-        stop: int,
-    ) -> None:
-        """B ← keep·B + AᵀX on features start..stop."""
-        weight = B.dtype.type(keep)
-        codes = self.starts, self.samples, self.weights
-        add_outer(B, weight, X, rows, *codes, start, stop)
-
-
-@dataclass
-class WeightedCodes:
-    """Codes times weight / total: what the batch adds to B is Xᵀ of this."""
-
-    dense: Array
-    by_atom: ByAtom | None  # None where the dense product is less work
-
-    @classmethod
-    def of(cls, codes: Array, weight: float, total: int) -> WeightedCodes:
-        """Scale the codes, and keep them by atom if that is less work."""
-        dense = codes * codes.dtype.type(weight / total)
-        sparse = np.count_nonzero(dense) < SPARSE * dense.size
-        return cls(dense, ByAtom.of(dense) if sparse else None)
+Rule = Callable[[State, Observation, Codes, float, int], tuple[Array, Finish]]
 
 
 def everywhere(
-    state: State, seen: Observation, codes: Array, weight: float, total: int
+    state: State, seen: Observation, codes: Codes, weight: float, total: int
 ) -> tuple[Array, Finish]:
     """Update all of B with all threads, and return all of it."""
-    return _update_all(state, seen, WeightedCodes.of(codes, weight, total), weight)
+    return _update_all(state, seen, codes.weighted(weight, total), weight)
 
 
 def full(
-    state: State, seen: Observation, codes: Array, weight: float, total: int
+    state: State, seen: Observation, codes: Codes, weight: float, total: int
 ) -> tuple[Array, Finish]:
     """Update all of B with all threads."""
     if seen.mask.observes_all:
         return everywhere(state, seen, codes, weight, total)
     # This product is made twice, here and in the tiles, so that the asynchronous rule
     # can start the pass before the tiles: the same bits.
-    new = WeightedCodes.of(codes, weight, total)
+    new = codes.weighted(weight, total)
     B = _observed(state.B, seen, new, weight)
     _, finish = _update_all(state, seen, new, weight)
     return B, finish
 
 
 def deferred(
-    state: State, seen: Observation, codes: Array, weight: float, total: int
+    state: State, seen: Observation, codes: Codes, weight: float, total: int
 ) -> tuple[Array, Finish]:
     """Update B on the other threads during the dictionary pass."""
     if seen.mask.observes_all:  # the pass needs all of B: nothing can wait
         return everywhere(state, seen, codes, weight, total)
-    new = WeightedCodes.of(codes, weight, total)
+    new = codes.weighted(weight, total)
     B = _observed(state.B, seen, new, weight)
     work = _tile_worker(state.B, seen, new, weight)
     seen.team.start(work)
@@ -118,7 +64,7 @@ def deferred(
 
 
 def masked(
-    state: State, seen: Observation, codes: Array, weight: float, total: int
+    state: State, seen: Observation, codes: Codes, weight: float, total: int
 ) -> tuple[Array, Finish]:
     """Update the observed features only: O(n_observed).
 
@@ -139,15 +85,15 @@ def visit(state: State, mask: Mask) -> Array:
     return keep.astype(state.B.dtype)
 
 
-def observed_sums(seen: Observation, codes: Array, total: int) -> Array:
+def observed_sums(seen: Observation, codes: Codes, total: int) -> Array:
     """mean(x aᵀ) on the observed features, (k, q)."""
-    return _added(seen, WeightedCodes.of(codes, 1.0, total))
+    return _added(seen, codes.weighted(1.0, total))
 
 
 AGGREGATIONS: dict[str, Rule] = {"full": full, "async": deferred, "masked": masked}
 
 
-def _observed(B: Array, seen: Observation, new: WeightedCodes, weight: float) -> Array:
+def _observed(B: Array, seen: Observation, new: Array | ByAtom, weight: float) -> Array:
     """(1 − w)·B + w·mean(x aᵀ) on the observed features; the state is left alone."""
     n_observed = len(seen.mask.features)
     keep = np.full(n_observed, 1 - weight, B.dtype)
@@ -173,10 +119,9 @@ def mix(
     return out
 
 
-def _added(seen: Observation, new: WeightedCodes) -> Array:
+def _added(seen: Observation, new: Array | ByAtom) -> Array:
     """AᵀX over the observed features, (k, q)."""
-    shape = (new.dense.shape[1], len(seen.mask.features))
-    out = seen.workspace.array("added", shape, new.dense.dtype)
+    out = seen.workspace.array("added", seen.D.shape, seen.D.dtype)
     if seen.mask.observes_all:
         out[:] = 0
         work = _tile_worker(out, seen, new, weight=0)
@@ -184,20 +129,18 @@ def _added(seen: Observation, new: WeightedCodes) -> Array:
         _complete(work, seen.team)
         return out
 
-    def dense(start: int, stop: int) -> None:
-        np.matmul(new.dense.T, seen.X[:, start:stop], out=out[:, start:stop])
+    def multiply(start: int, stop: int) -> None:
+        if isinstance(new, ByAtom):
+            new.add_to(out, 0, seen.X, np.arange(len(seen.X)), start, stop)
+        else:
+            np.matmul(new.T, seen.X[:, start:stop], out=out[:, start:stop])
 
-    def sparse(start: int, stop: int) -> None:
-        assert new.by_atom is not None
-        new.by_atom.add_to(out, 0, seen.X, np.arange(len(seen.X)), start, stop)
-
-    multiply = dense if new.by_atom is None else sparse
     seen.team.share(multiply, out.shape[1], smallest=1024)
     return out
 
 
 def _tile_worker(
-    B: Array, seen: Observation, new: WeightedCodes, weight: float
+    B: Array, seen: Observation, new: Array | ByAtom, weight: float
 ) -> Callable[[], None]:
     """Return a function that updates tiles of B until none is left.
 
@@ -210,15 +153,15 @@ def _tile_worker(
     tiles = itertools.count(0, size)  # next() is atomic
     workers = itertools.count()
 
-    def add_dense(low: int, high: int, room: Array, products: Array) -> None:
+    def add_dense(A: Array, low: int, high: int, room: Array, products: Array) -> None:
         read = read_tile(batch, low, high, room)
         product = products[: len(B) * (high - low)].reshape(len(B), high - low)
-        np.matmul(new.dense.T, read, out=product)
+        np.matmul(A.T, read, out=product)
         tile = B[:, low:high]
         tile *= keep
         tile += product
 
-    def work_dense() -> None:
+    def work_dense(A: Array) -> None:
         # Buffers that stay: where memory is given back at once, as Dask asks its
         # workers to, new ones cost a page fault every 4 KiB.
         me = next(workers)
@@ -227,21 +170,22 @@ def _tile_worker(
         for low in tiles:
             if low >= n_features:
                 return
-            add_dense(low, min(low + size, n_features), room, products)
+            add_dense(A, low, min(low + size, n_features), room, products)
 
-    def work_sparse() -> None:
-        assert new.by_atom is not None
+    def work_sparse(A: ByAtom) -> None:
         for low in tiles:
             if low >= n_features:
                 return
             high = min(low + size, n_features)
-            new.by_atom.add_to(B, keep, batch.X, batch.rows, low, high)
+            A.add_to(B, keep, batch.X, batch.rows, low, high)
 
-    return work_dense if new.by_atom is None else work_sparse
+    if isinstance(new, ByAtom):
+        return partial(work_sparse, new)
+    return partial(work_dense, new)
 
 
 def _update_all(
-    state: State, seen: Observation, new: WeightedCodes, weight: float
+    state: State, seen: Observation, new: Array | ByAtom, weight: float
 ) -> tuple[Array, Finish]:
     work = _tile_worker(state.B, seen, new, weight)
     seen.team.start(work)

@@ -23,12 +23,11 @@ Done = Callable[[NDArray[np.intp], int, int], None]
 
 BLOCK = 16  # atoms that are visited by one call of the kernel
 GROUP = 64  # atoms whose residuals come from one product; BLOCK if there are few atoms
-FEWEST = 2048  # features for which a thread is worth the waiting for it
+FEWEST = 400_000  # entries of D for which a thread is worth the waiting for it
 
 
-def _chunks(n_observed: int, team: Team) -> tuple[int, int]:
+def _chunks(n_observed: int, n_threads: int) -> tuple[int, int]:
     """Size and number of chunks: as many for every thread, unless they are too few."""
-    n_threads = len(team.slices(n_observed, smallest=FEWEST))
     n_chunks = -(-n_observed // (n_threads * CHUNK)) * n_threads
     size = -(-n_observed // n_chunks)
     return size, -(-n_observed // size)
@@ -69,8 +68,9 @@ class DictionaryPass:
         self.team = team
         self.done = done
         n_observed = D.shape[1]
-        self.chunk, n_chunks = _chunks(n_observed, team)
-        self.slices = team.slices(n_chunks)
+        n_threads = len(team.slices(D.size, smallest=FEWEST))
+        self.chunk, n_chunks = _chunks(n_observed, n_threads)
+        self.slices = team.slices(n_chunks, smallest=-(-n_chunks // n_threads))
         self.n_threads = 1 if team.busy else len(self.slices)
         self.gate = barrier.new_gate(self.n_threads)
         self.sums = np.zeros((2, n_chunks, 4))

@@ -94,7 +94,7 @@ class Evaluation:
         if batch.missing is not None:
             grams = known_grams(self.D, G, batch.missing, self.team)
         codes = np.zeros_like(beta)
-        return self.problem.penalty.solve(
+        self.problem.penalty.solve(
             grams,
             beta,
             energy,
@@ -103,6 +103,7 @@ class Evaluation:
             tol=self.tol,
             max_sweeps=self.max_iter,
         )
+        return codes
 
     def _losses(self, batch: Batch, codes: Array) -> NDArray[np.float64]:
         """Residuals are formed, not derived from G and β: nothing cancels."""

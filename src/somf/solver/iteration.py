@@ -15,6 +15,7 @@ from somf.sampling import Mask
 from somf.solver import samm
 from somf.solver.aggregation import AGGREGATIONS, Finish, everywhere
 from somf.solver.averages import Averages
+from somf.solver.codes import Codes
 from somf.solver.coding import ESTIMATORS, NEEDS_GRAM, REMEMBERS_SAMPLES
 from somf.solver.dictionary import DictionaryPass
 from somf.solver.observation import Observation, View
@@ -57,7 +58,7 @@ class Coded:
     """A batch with its codes: the surrogate g_t, which (x aᵀ, a aᵀ) define."""
 
     seen: Observation
-    codes: Array
+    codes: Codes
     objective: float  # mean over the batch, as the code estimator sees it
 
 
@@ -69,11 +70,6 @@ class Aggregated:
     D: Array
     B: Array
     finish: Finish  # completes the update of B in the state
-
-
-def second_moment(codes: Array, weight: float, total: int) -> Array:
-    """weight·Σ a aᵀ / total, over the codes of a batch."""
-    return np.asarray(codes.T @ (codes * (codes.dtype.type(weight) / total)))
 
 
 class Factorization:
@@ -170,17 +166,20 @@ class Factorization:
                 )
             estimate = ESTIMATORS[settings.code_estimator]
             G, beta, energy = estimate(state, seen, settings.schedule.v)
-            codes = self._solve(G, beta, energy, seen)
-            objective = self._objective(G, beta, energy, codes)
+            codes, losses = self._solve(G, beta, energy, seen)
+            objective = float(losses.mean())
             if not np.isfinite(objective):
                 raise ValueError(
                     f"The codes of this batch are not finite in {state.D.dtype}. "
                     "Scale the data, convert them to float64, or raise alpha."
                 )
             seen.impute(codes, state.D)
-        return Coded(seen, codes, objective)
+        return Coded(seen, Codes.of(codes), objective)
 
-    def _solve(self, G: Array, beta: Array, energy: Array, seen: Observation) -> Array:
+    def _solve(
+        self, G: Array, beta: Array, energy: Array, seen: Observation
+    ) -> tuple[Array, NDArray[np.float64]]:
+        """Return the codes of a batch, and the objective at each."""
         averages, index = self.state.averages, seen.batch.index
         tol = self.settings.code_tol
         if self.problem.penalty.positive:
@@ -188,7 +187,7 @@ class Factorization:
         codes = np.zeros_like(beta)
         if averages is not None and index is not None:
             codes[:] = averages.codes(index)
-        self.problem.penalty.solve(
+        losses = self.problem.penalty.solve(
             G,
             beta,
             energy,
@@ -199,23 +198,14 @@ class Factorization:
         )
         if averages is not None and index is not None:
             averages.keep_codes(index, codes)
-        return codes
-
-    def _objective(self, G: Array, beta: Array, energy: Array, codes: Array) -> float:
-        if len(G) == 1:
-            explained = np.einsum("ij,ij->i", codes @ G[0], codes)
-        else:
-            explained = np.einsum("ij,ijk,ik->i", codes, G, codes)
-        residual = energy - 2 * np.einsum("ij,ij->i", beta, codes) + explained
-        loss = 0.5 * np.maximum(residual, 0) + self.problem.penalty(codes)
-        return float(loss.mean())
+        return codes, losses
 
     def aggregate(self, surrogate: Coded, weight: float) -> None:
         """Mix the batch into C and B."""
         state, codes = self.state, surrogate.codes
         with self.stopwatch.phase("aggregate"):
             self.forget(weight)
-            state.C += second_moment(codes, weight, len(codes))
+            state.C += codes.second_moment(weight, len(codes))
             seen = surrogate.seen
             whole = self.settings.dict_update == "all"
             rule = everywhere if whole else AGGREGATIONS[self.settings.aggregation]
@@ -270,7 +260,7 @@ class Factorization:
 
     def _replace_idle_atoms(self, coded: Coded) -> None:
         """Give atoms that no sample uses any more a new start from a sample."""
-        dead = self.idle_atoms(np.asarray(coded.codes.any(axis=0)))
+        dead = self.idle_atoms(coded.codes.used)
         if len(dead):
             batch = coded.seen.batch
             self.replace_atoms(dead, batch.copy_rows(self.choose(dead, len(batch))))

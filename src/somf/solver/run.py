@@ -124,7 +124,7 @@ def record_step(
         step=state.n_steps,
         time=trace.last("time") + elapsed,
         objective=coded.objective,
-        density=np.count_nonzero(coded.codes) / coded.codes.size,
+        density=coded.codes.density,
         reduction=coded.seen.mask.scale,
         replaced_atoms=state.n_replaced,
         **{f"seconds_{name}": s for name, s in seconds.items()},
