@@ -249,6 +249,7 @@ def test_losses_are_the_objectives_at_the_codes(
         assert np.all(np.abs(losses - expected) <= atol)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tol", [0.0, 1e-4])
 @pytest.mark.parametrize("kind", PENALTIES)
 def test_losses_of_many_atoms_in_single_precision(kind, tol):

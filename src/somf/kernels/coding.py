@@ -274,6 +274,7 @@ def solve_codes(
             gap = np.inf
         if tol == 0 or gap > tol * 0.5 * square:
             _descend(a, c, gram, b, square, l1, l2, positive, tol, max_sweeps, room)
+            _correlation_left(a, b, gram, c)  # rounding adds up over many sweeps
         losses[n] = _loss(a, c, b, square, l1, l2)
 
 
