@@ -1,4 +1,4 @@
-"""Data sets: real hyperspectral and brain images, a simulator, photographs."""
+"""Data sets: hyperspectral and brain images, photographs, and simulated ones."""
 
 from benchmarks.suite.datasets.fmri import RealFMRI, SimulatedFMRI
 from benchmarks.suite.datasets.hyperspectral import (
@@ -8,6 +8,7 @@ from benchmarks.suite.datasets.hyperspectral import (
     HyperspectralNMF256,
 )
 from benchmarks.suite.datasets.photos import Photos
+from benchmarks.suite.datasets.simulated import Counts, SmoothMixtures, SparseMixtures
 
 DATASETS = {
     kind.name: kind
@@ -19,5 +20,8 @@ DATASETS = {
         SimulatedFMRI,
         RealFMRI,
         Photos,
+        SparseMixtures,
+        SmoothMixtures,
+        Counts,
     )
 }
