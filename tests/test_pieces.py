@@ -11,6 +11,7 @@ from somf.solver import schedule
 from somf.solver.schedule import FAST_STEPS, LONG_WAY, NOTICE, Pace, most_pieces
 from somf.sources import as_source
 from somf.sources.ahead import DEPTH
+from somf.threads import Team
 
 SETTINGS = {"n_components": 8, "alpha": 1.0, "n_epochs": 12, "tol": 0}
 SETTINGS |= {"random_state": 0, "reduction": 2}
@@ -84,6 +85,17 @@ def test_objective_of_an_epoch_is_the_mean_over_its_samples(small_pieces, X):
     sizes = sizes_of_batches(model)[last]
     mean = np.average(model.trace_["objective"][last], weights=sizes)
     assert model.objective_ == pytest.approx(mean, rel=1e-3)  # sizes are rounded
+
+
+def test_atoms_have_as_many_samples_to_be_used_by(X):
+    model = SOMF(**SETTINGS | {"n_epochs": 1}).fit(X)
+    model.state_.pace = Pace(pieces=4, pieces_before=4)
+    model.state_.idle[:] = 0
+    nobody = np.zeros(8, bool)
+    with Team(1) as team:
+        solver = model._solver(team, idle_limit=3)
+        n_dead = [len(solver.idle_atoms(nobody)) for _ in range(12)]
+    assert n_dead == [0] * 11 + [8]
 
 
 # -- the order of samples ------------------------------------------------------------
