@@ -24,7 +24,8 @@ from benchmarks.suite.objective import Objective
 RESULTS = Path(__file__).parent.parent / "results"
 RATIO = 1.3  # between two points of time
 FIRST = 0.02  # seconds
-# Seconds after a look: the judge's BLAS threads hold a core for a while.
+# Seconds before a turn: the BLAS threads of the judge, or of a solver that has just
+# warmed up, hold a core for a while.
 REST = 0.05
 LONGEST_GAP = 20.0  # seconds: late points are evenly spaced
 UNDISTURBED = 1.0  # seconds of the first turn
@@ -88,6 +89,9 @@ class Runner:
 
     def take_turn(self, points, objective):
         """Work until the clock shows each of `points`, then be judged off the clock."""
+        if self.finished:
+            return
+        time.sleep(REST)
         kept = []
         for point in points:
             if not self.finished and self.clock < min(point, self.budget):
@@ -96,8 +100,6 @@ class Runner:
                 kept.append((self.clock, self.solver.n_seen, dictionary))
         for seconds, n_seen, dictionary in kept:
             self.curve.add(seconds, objective.evaluate(dictionary), n_seen)
-        if kept:
-            time.sleep(REST)
 
     def advance_to(self, point):
         """Work until the clock shows `point`."""

@@ -6,7 +6,8 @@ from typing import Any
 
 from somf.choices import Choices
 from somf.reading import cache_bytes, reads_chunks
-from somf.solver.products import TILE
+from somf.solver.dictionary import residual_rows
+from somf.solver.products import SAMPLES, TILE
 from somf.sources.ahead import DEPTH
 from somf.sources.base import ArraySource, Source
 from somf.sources.mapped import MappedSource
@@ -20,17 +21,19 @@ def memory_bytes(
     n, p = source.shape
     k, b = choices.n_components, choices.batch_size
     q = p / choices.reduction
+    n_threads = resolve_n_threads(parameters["n_threads"])
     whole = choices.dict_update == "all" or choices.reduction == 1
     masked = parameters["aggregation"] == "masked"
     numbers: float = 2 * p * k + 2 * k * k
     if choices.reduction > 1:
-        numbers += (b + k) * q + (0 if whole else 2 * k * q)
+        rows = k + (min(b, SAMPLES * n_threads) if whole else b + 2 * k)
+        numbers += rows * q
     elif masked:
         numbers += 2 * k * p
-    numbers += (16 if k <= 128 else 64) * (p if whole else q)
+    numbers += residual_rows(k) * (p if whole else q)
     if parameters["missing"] == "mask":
         numbers += b * k * k  # each sample has a Gram matrix of its own
-    numbers += TILE * (b + k) * resolve_n_threads(parameters["n_threads"])
+    numbers += TILE * (b + k) * n_threads
     size = int(source.dtype.itemsize * numbers) + 8 * (2 * p + n)
     size += reading_bytes(choices, source, mix)
     if isinstance(source, MappedSource) and source.in_place:

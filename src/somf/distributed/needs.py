@@ -25,6 +25,7 @@ from somf.needs import (
     show_time,
 )
 from somf.reading import sample_order
+from somf.solver.dictionary import residual_rows
 from somf.sources.base import ArraySource, Source
 from somf.sources.mapped import MappedSource
 from somf.sources.sparse import SparseSource
@@ -197,7 +198,7 @@ def client_bytes(sizes: Sizes) -> int:
     """Return the bytes of the client: D, B, and the answers of all workers."""
     p, k, q = sizes.n_features, sizes.n_components, sizes.n_exchanged
     sent = exchange_bytes(sizes)
-    numbers = 2 * p * k + 2 * k * k + 3 * k * q + (16 if k <= 128 else 64) * q
+    numbers = 2 * p * k + 2 * k * k + 3 * k * q + residual_rows(k) * q
     answers = sizes.n_workers * (sent.up + sent.down)
     hand_over = min(sizes.n_workers, 3) * sent.hand_over  # one at a time is added
     logged = 0.0  # tasks, until the next hand-over

@@ -1,6 +1,8 @@
 """Copies between all features of a matrix and the observed ones.
 
 Samples, dictionary and statistics all keep features as columns, each row contiguous.
+Indices of features are taken as unsigned: an index that may be negative costs a test
+for every number, and gathering a quarter more time.
 """
 
 from __future__ import annotations
@@ -11,32 +13,34 @@ from somf.kernels._jit import kernel
 
 
 @kernel
-def gather_features(A, rows, features, out, start, stop):
-    """out[i, f] = A[rows[i], features[f]] for i in start..stop."""
-    for i in range(start, stop):
-        row = rows[i]
+def gather_features(A, rows, features, out):
+    """out[i, f] = A[rows[i], features[f]]."""
+    for i in range(rows.size):
+        row, to = A[rows[i]], out[i]
         for f in range(features.size):
-            out[i, f] = A[row, features[f]]
+            to[f] = row[np.uintp(features[f])]
 
 
 @kernel
-def gather_samples(X, rows, features, out, energy, start, stop):
+def gather_samples(X, rows, features, out, energy):
     """Gather the observed features of samples, and their squared norms."""
-    gather_features(X, rows, features, out, start, stop)
-    for i in range(start, stop):
+    gather_features(X, rows, features, out)
+    for i in range(rows.size):
+        x = out[i]
         square = 0.0
-        for f in range(features.size):
-            square += np.float64(out[i, f]) * np.float64(out[i, f])
+        for f in range(x.size):
+            square += np.float64(x[f]) * np.float64(x[f])
         energy[i] = square
 
 
 @kernel
 def mix_features(A, features, keep, gain, added, out, start, stop):
-    """Overwrite the features of A and `out` with keep·A + gain·added; rows as above."""
+    """Overwrite the features of A and `out` with keep·A + gain·added: start..stop."""
     for i in range(start, stop):
         for f in range(features.size):
-            mixed = keep[f] * A[i, features[f]] + gain[f] * added[i, f]
-            A[i, features[f]] = mixed
+            place = np.uintp(features[f])
+            mixed = keep[f] * A[i, place] + gain[f] * added[i, f]
+            A[i, place] = mixed
             out[i, f] = mixed
 
 
@@ -45,7 +49,8 @@ def gather_mixed(A, features, keep, gain, added, out, start, stop):
     """out[i, f] = keep[f]·A[i, features[f]] + gain[f]·added[i, f]; i in start..stop."""
     for i in range(start, stop):
         for f in range(features.size):
-            out[i, f] = keep[f] * A[i, features[f]] + gain[f] * added[i, f]
+            place = np.uintp(features[f])
+            out[i, f] = keep[f] * A[i, place] + gain[f] * added[i, f]
 
 
 @kernel
@@ -53,7 +58,7 @@ def scatter_features(A, rows, features, values):
     """A[i, features[f]] = values[i, f] for i in rows."""
     for i in rows:
         for f in range(features.size):
-            A[i, features[f]] = values[i, f]
+            A[i, np.uintp(features[f])] = values[i, f]
 
 
 @kernel

@@ -21,9 +21,14 @@ Array = NDArray[Any]
 # What to do with atoms, on observed features start to stop, once they are final there.
 Done = Callable[[NDArray[np.intp], int, int], None]
 
-BLOCK = 16  # atoms that are visited by one call of the kernel
+BLOCK = 32  # atoms that are visited by one call of the kernel
 GROUP = 64  # atoms whose residuals come from one product; BLOCK if there are few atoms
 FEWEST = 400_000  # entries of D for which a thread is worth the waiting for it
+
+
+def residual_rows(k: int) -> int:
+    """Of how many atoms at a time the residuals are kept."""
+    return min(k, GROUP if k > 2 * GROUP else BLOCK)
 
 
 def _chunks(n_observed: int, n_threads: int) -> tuple[int, int]:
@@ -76,9 +81,8 @@ class DictionaryPass:
         self.sums = np.zeros((2, n_chunks, 4))
         self.sample = np.empty((n_chunks, n_sampled(n_chunks)), D.dtype)
         self.norm_parts = np.empty((BLOCK, n_chunks + 1))
-        self.most_rows = GROUP if len(order) > 2 * GROUP else BLOCK
-        shape = min(self.most_rows, len(order)), n_observed
-        self.R = workspace.array("R", shape, D.dtype)
+        self.most_rows = residual_rows(len(order))
+        self.R = workspace.array("R", (self.most_rows, n_observed), D.dtype)
 
     def run(self) -> None:
         """Visit all atoms."""

@@ -156,7 +156,8 @@ class Factorization:
         """Compute the codes of a batch from what a mask shows of it."""
         state, settings, clock = self.state, self.settings, self.stopwatch
         with clock.phase("gather"):
-            seen = Observation(*sample, state.D, self.team, self._workspace)
+            keeps = settings.dict_update != "all"  # B needs it on those features alone
+            seen = Observation(*sample, state.D, self.team, self._workspace, keeps)
         with clock.phase("code"):
             if not np.isfinite(seen.energy).all():
                 raise ValueError(
@@ -174,6 +175,7 @@ class Factorization:
                     "Scale the data, convert them to float64, or raise alpha."
                 )
             seen.impute(codes, state.D)
+        clock.move(seen.seconds_gathering, "code", "gather")
         return Coded(seen, Codes.of(codes), objective)
 
     def _solve(

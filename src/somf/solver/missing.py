@@ -36,7 +36,7 @@ def known_grams(D: Array, G: Array, missing: Missing, team: Team) -> Array:
             subtract = 2 * len(unknown) < missing.shape[1]
             chosen = unknown if subtract else np.flatnonzero(~missing[i])
             piece = np.empty((k, len(chosen)), D.dtype)
-            gather_features(D, atoms, chosen, piece, 0, k)
+            gather_features(D, atoms, chosen, piece)
             product = piece @ piece.T
             grams[i] = G - product if subtract else product
 

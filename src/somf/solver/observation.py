@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from somf.kernels.gather import gather_features, gather_samples, scatter_features
+from somf.kernels.gather import gather_features, scatter_features
 from somf.sampling import Mask
 from somf.solver.missing import impute, known_grams
-from somf.solver.products import correlate, gram
+from somf.solver.products import correlate, correlate_observed, gram
 from somf.solver.workspace import Workspace
 from somf.sources.base import Batch, ObservedBatch
 from somf.threads import Team
@@ -39,7 +39,7 @@ class View:
         out = self.workspace.array(name, (len(A), len(features)), A.dtype)
 
         def gather(start: int, stop: int) -> None:
-            gather_features(A, rows, features, out, start, stop)
+            gather_features(A, rows[start:stop], features, out[start:stop])
 
         self.team.share(gather, len(A))
         return out
@@ -64,9 +64,9 @@ class Observation(View):
     X    (n, q)   observed part of the batch; absent if q = p
 
     Products are computed when first asked for and shared by the steps that need them.
+    `keeps` tells whether X will be asked for beside β: if not, it is never there as a
+    whole.
     """
-
-    X: Array
 
     def __init__(
         self,
@@ -75,25 +75,26 @@ class Observation(View):
         D: Array,
         team: Team,
         workspace: Workspace,
+        keeps: bool = True,
     ) -> None:
         super().__init__(mask, D, team, workspace)
         self.batch = batch
-        if isinstance(batch, ObservedBatch):
-            self.X = batch.X
-            self._energy = np.einsum("ij,ij->i", self.X, self.X, dtype=np.float64)
-        elif not mask.observes_all:
-            self._gather_samples(batch)
+        self.keeps = keeps
+        self.seconds_gathering = 0.0  # of those that β took
 
-    def _gather_samples(self, batch: Batch) -> None:
-        features = self.mask.features
+    @cached_property
+    def X(self) -> Array:
+        """The observed part of the batch."""
+        batch, features = self.batch, self.mask.features
+        if isinstance(batch, ObservedBatch):
+            return batch.X
         X = self.workspace.array("X", (len(batch), len(features)), self.D.dtype)
-        energy = np.empty(len(batch))
 
         def gather(start: int, stop: int) -> None:
-            gather_samples(batch.X, batch.rows, features, X, energy, start, stop)
+            gather_features(batch.X, batch.rows[start:stop], features, X[start:stop])
 
         self.team.share(gather, len(batch))
-        self.X, self._energy = X, energy
+        return X
 
     @property
     def whole(self) -> Batch:
@@ -125,28 +126,30 @@ class Observation(View):
             return
         whole = isinstance(batch, Batch)
         impute(batch.X, batch.missing, codes, D if whole else self.D, self.team)
-        if isinstance(batch, Batch) and not self.mask.observes_all:
-            self._gather_samples(batch)
+        self.__dict__.pop("X", None)  # to be gathered anew
 
     @cached_property
-    def _everything(self) -> tuple[Array, Array]:
-        """(β, energy) where nothing is hidden: one pass over the batch for both."""
-        return correlate(self.whole, self.D, self.team)
+    def _products(self) -> tuple[Array, Array]:
+        """(β, energy): one pass over the batch for both."""
+        if self.mask.observes_all:
+            return correlate(self.whole, self.D, self.team)
+        batch, features, X = self.batch, self.mask.features, None
+        if isinstance(batch, ObservedBatch):
+            batch, features = Batch.of(batch.X), np.arange(len(features))
+        elif self.keeps:
+            shape = len(batch), len(features)
+            X = self.X = self.workspace.array("X", shape, self.D.dtype)
+        beta, energy, self.seconds_gathering = correlate_observed(
+            batch, features, self.D, self.team, self.workspace, X
+        )
+        return beta, energy
 
-    @cached_property
+    @property
     def beta(self) -> Array:
         """Dᵀ Pᵀ P x of every sample, (n_samples, n_components)."""
-        if self.mask.observes_all:
-            return self._everything[0]
-        beta = np.empty((len(self.batch), len(self.D)), self.D.dtype)
-
-        def multiply(start: int, stop: int) -> None:
-            np.matmul(self.X[start:stop], self.D.T, out=beta[start:stop])
-
-        self.team.share(multiply, len(beta), smallest=16)
-        return beta
+        return self._products[0]
 
     @property
     def energy(self) -> Array:
         """xᵀ Pᵀ P x of every sample."""
-        return self._everything[1] if self.mask.observes_all else self._energy
+        return self._products[1]

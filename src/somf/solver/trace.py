@@ -43,6 +43,11 @@ class Stopwatch:
         finally:
             self.seconds[name] += time.perf_counter() - start
 
+    def move(self, seconds: float, source: str, target: str) -> None:
+        """Count seconds of one phase for another, whose work was done inside of it."""
+        self.seconds[source] -= seconds
+        self.seconds[target] += seconds
+
 
 class Trace:
     """A table with a row for each iteration, 8 bytes a number."""
