@@ -132,6 +132,8 @@ def problem(name, seed):
 
 WORKLOADS = (  # data, settings, seconds of a fit
     ("fmri-simulated", {"batch_size": 1260, "local_steps": 4}, 22.0),
+    ("hyperspectral", {"batch_size": 3000, "local_steps": 2}, 8.0),
+    # For comparison: exchanges of 60 ms, in which there is little to share.
     ("hyperspectral", {}, 6.0),
 )
 

@@ -77,7 +77,7 @@ class Bare:
 
     def _gather(self, A, rows, out):
         def part(start, stop):
-            gather_features(A, rows, self.features, out, start, stop)
+            gather_features(A, rows[start:stop], self.features, out[start:stop])
 
         return self._share(part, len(rows))
 
