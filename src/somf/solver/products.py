@@ -87,12 +87,11 @@ def correlate_observed(
 
     def part(start: int, stop: int) -> float:
         name, shape = f"samples {next(threads)}", (SAMPLES, len(features))
-        room = workspace.array(name, shape, D.dtype) if X is None else X[start:stop]
+        room = workspace.array(name, shape, D.dtype) if X is None else X
         seconds = 0.0
         for low in range(start, stop, SAMPLES):
             here = slice(low, min(low + SAMPLES, stop))
-            first = 0 if X is None else low - start
-            some = room[first : first + here.stop - here.start]
+            some = room[: here.stop - low] if X is None else room[here]
             begin = time.perf_counter()
             gather_samples(batch.X, batch.rows[here], features, some, energy[here])
             seconds += time.perf_counter() - begin
