@@ -237,27 +237,33 @@ def wire_bytes(parameters, X, client, n_epochs):
     return loopback_bytes() - before
 
 
+QUALITY = {  # whether on two workers of one thread, or here on two threads; settings
+    "two workers": (True, {"dict_update": "observed"}),
+    "local, the same algorithm": (False, {"dict_update": "observed", "n_threads": 2}),
+    'two workers, dict_update="all"': (True, {"dict_update": "all"}),
+    "local": (False, {"n_threads": 2}),
+}
+
+
 def bench_quality(arguments):
     for name, budget in (("hyperspectral", 8.0), ("fmri-simulated", 30.0)):
         budget = arguments.budget or budget
         print(f"\n== quality: {name}, local on 2 threads and two workers, {budget:g} s")
         X, objective, parameters = problem(name, arguments.seed)
-        found = {"local": [], "observed": [], "all": []}
+        found = {who: [] for who in QUALITY}
         with tempfile.TemporaryDirectory() as folder, workers(2) as client:
             blocks = as_blocks(X, folder)
             warm_up(parameters)
             warm_up(parameters, client)
             for turn in range(arguments.turns):
                 parameters["random_state"] = turn
-                for update in ("observed", "all"):
-                    settings = parameters | {"dict_update": update}
-                    points, _, _ = fit(settings, blocks, client, budget)
-                    found[update].append(curves(points, objective))
-                points, _, _ = fit(parameters | {"n_threads": 2}, X, False, budget)
-                found["local"].append(curves(points, objective))
+                for who, (on_workers, settings) in QUALITY.items():
+                    where = (blocks, client) if on_workers else (X, False)
+                    points, _, _ = fit(parameters | settings, *where, budget)
+                    found[who].append(curves(points, objective))
                 tell_quality(turn, {who: turns[-1] for who, turns in found.items()})
         ends = {who: [min(c["objectives"]) for c in found[who]] for who in found}
-        ratios = np.divide(ends["observed"], ends["local"])
+        ratios = np.divide(ends["two workers"], ends["local"])
         demand("end of two workers / of the local solver", np.median(ratios), 1.01)
 
 
@@ -265,9 +271,8 @@ def tell_quality(turn, curves):
     """Print when each came within 1 % of the best of a turn, and where it ended."""
     best = min(min(c["objectives"]) for c in curves.values())
     for who, c in curves.items():
-        name = who if who == "local" else f'two workers, dict_update="{who}"'
         above = 100 * (min(c["objectives"]) / best - 1)
-        print(f"turn {turn}, {name}: 1 % in {time_to(c, 1.01 * best):.2f} s", end=", ")
+        print(f"turn {turn}, {who}: 1 % in {time_to(c, 1.01 * best):.2f} s", end=", ")
         print(f"end {above:.2f} % above the best")
 
 

@@ -31,14 +31,14 @@ from benchmarks.iteration import (
 from somf import SOMF, plan
 
 MB = 2**20
+SIZES = (50_000, 100_000, 200_000, 400_000, 800_000)  # features
 
 
 def median(times):
     return float(np.median(times[len(times) // 3 :]))
 
 
-def bench_pass(n_steps):
-    p, k = 200_000, 70
+def bench_pass(n_steps, p=200_000, k=70):
     print(f"\n== every feature: p = {p}, k = {k}, ridge codes, l1 ball, batches of 200")
     rng = np.random.default_rng(0)
     X = make_maps(3 * BATCH, p, k, rng)
@@ -70,9 +70,8 @@ def bench_pass(n_steps):
     demand("step, two threads / one", ratio, 0.65)
 
 
-def bench_features(n_steps):
-    k, n_observed, block = 50, 5000, 16
-    sizes = np.array([50_000, 100_000, 200_000, 400_000, 800_000])
+def bench_features(n_steps, n_observed=5000, sizes=SIZES):
+    k, block = 50, 16
     print(
         f"\n== features: {n_observed} observed in blocks of {block}, k = {k}, "
         "ridge codes, l1 ball"
@@ -128,8 +127,8 @@ print(peak() - before)
 """
 
 
-def bench_memory(n_steps):
-    n, p, k, b, n_threads = 1000, 200_000, 100, 200, 2
+def bench_memory(n_steps, n=1000, p=200_000, k=100):
+    b, n_threads = 200, 2
     print(f"\n== memory: n = {n}, p = {p}, k = {k}, batches of {b}")
     common = {"n_epochs": 1, "batch_size": b, "n_threads": n_threads, "random_state": 0}
     for parameters in (

@@ -233,8 +233,7 @@ def bench_masks(X, k, reduction, block, n_threads, n_steps, rng):
         )
 
 
-def bench_codes(n_threads, n_steps):
-    n_features, k, reduction = 51_200, 256, 12
+def bench_codes(n_threads, n_steps, n_features=51_200, k=256, reduction=12):
     print(f"\n== codes: p = {n_features}, k = {k}, r = {reduction}, l1 codes, l2 ball")
     rng = np.random.default_rng(0)
     X = make_sparse(10 * BATCH, n_features, k, rng)

@@ -19,7 +19,8 @@ LEVELS = (5, 2, 1, 0.1, 0.01)  # per cent above the best objective
 def read(experiment=None):
     """Return the records of an experiment, or of all."""
     paths = sorted(RESULTS.glob(f"{experiment or '*'}.jsonl"))
-    return [json.loads(line) for path in paths for line in open(path)]
+    lines = (line for path in paths for line in path.read_text().splitlines())
+    return [json.loads(line) for line in lines]
 
 
 def key(record):

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg.blas import sger
 
 from benchmarks.suite.solvers.base import Solver
-from somf.solver.schedule import PAPER_U, paper_weight
+from somf.solver.schedule import PAPER_U
 from somf.threads import Team
 
 CODE_GAP, CODE_SWEEPS = 1e-4, 1000
@@ -51,7 +51,7 @@ class MatrixVectorOMF(Solver):
         G = self.D.T @ self.D
         codes = exact_codes(X, self.D.T, G, penalty, self.n_threads)
         self.t += 1
-        w = self.D.dtype.type(paper_weight(self.t, PAPER_U))
+        w = self.D.dtype.type(self.t**-PAPER_U)
         codes_w = codes * (w / len(X))
         self.C *= 1 - w
         self.C += codes.T @ codes_w
