@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from benchmarks import growth, iteration
+from benchmarks import bounds, growth, iteration
 from benchmarks.suite import experiments, report, runner
 from benchmarks.suite.datasets.simulated import SparseMixtures
 from benchmarks.suite.experiments import EXPERIMENTS
 from benchmarks.suite.objective import Objective
-from benchmarks.suite.solvers import MatrixVectorOMF
+from benchmarks.suite.solvers import SGD, MatrixVectorOMF
 from somf.distributed.costs import Network
 
 
@@ -111,6 +111,16 @@ def test_growth_with_threads_and_features(capsys):
     found = ratios(capsys.readouterr().out)
     assert len(found) >= 3  # a slope may be negative
     assert np.isfinite(found).all()
+
+
+def test_pieces_that_an_iteration_cannot_be_without(capsys, monkeypatch):
+    monkeypatch.setattr(bounds, "TURNS", 2)
+    bounds.bench(Tiny(), SGD(), [0], Tiny.budget, 2)
+    line = capsys.readouterr().out.splitlines()[-2]
+    pieces, total = re.match(r"(.*) ms: ([\d.]+) ms", line).groups()
+    values = [float(x) for x in re.findall(r" ([\d.]+)(?:,|$)", pieces)]
+    assert len(values) == 8
+    assert float(total) == pytest.approx(sum(values), abs=0.1)
 
 
 def test_scaling_of_workers(capsys):

@@ -15,20 +15,51 @@ from somf.kernels.projection import (
 
 
 @kernel
-def _subtract_changes(R, c, a, low, high):
-    """R_a ← R_a − Σ_i c_i R_i over the rows before a, four at a time."""
-    r = R[a, low:high]
-    whole = a - a % 4
-    for i in range(0, whole, 4):
-        r0, r1 = R[i, low:high], R[i + 1, low:high]
-        r2, r3 = R[i + 2, low:high], R[i + 3, low:high]
-        c0, c1, c2, c3 = c[i], c[i + 1], c[i + 2], c[i + 3]
+def _subtract(r, c, R, first, stop, low, high):
+    """Subtract Σ_i c_i R_i over the rows first..stop from r, on low..high."""
+    r = r[low:high]
+    for i in range(first, stop):
+        x, c0 = R[i, low:high], c[i]
         for f in range(r.size):
-            r[f] -= c0 * r0[f] + c1 * r1[f] + c2 * r2[f] + c3 * r3[f]
-    for i in range(whole, a):
-        r0, c0 = R[i, low:high], c[i]
-        for f in range(r.size):
-            r[f] -= c0 * r0[f]
+            r[f] -= c0 * x[f]
+
+
+@kernel
+def _subtract_from_two(s, t, cs, ct, R, stop, low, high):
+    """Subtract Σ_i cs_i R_i from s and Σ_i ct_i R_i from t, on low..high.
+
+    The sums are over the rows before `stop`, which is even. One reading of them serves
+    both.
+    """
+    s, t = s[low:high], t[low:high]
+    for i in range(0, stop - 3, 4):
+        x0, x1 = R[i, low:high], R[i + 1, low:high]
+        x2, x3 = R[i + 2, low:high], R[i + 3, low:high]
+        s0, s1, s2, s3 = cs[i], cs[i + 1], cs[i + 2], cs[i + 3]
+        t0, t1, t2, t3 = ct[i], ct[i + 1], ct[i + 2], ct[i + 3]
+        for f in range(s.size):
+            s[f] -= s0 * x0[f] + s1 * x1[f] + s2 * x2[f] + s3 * x3[f]
+            t[f] -= t0 * x0[f] + t1 * x1[f] + t2 * x2[f] + t3 * x3[f]
+    if stop % 4:
+        x0, x1 = R[stop - 2, low:high], R[stop - 1, low:high]
+        s0, s1, t0, t1 = cs[stop - 2], cs[stop - 1], ct[stop - 2], ct[stop - 1]
+        for f in range(s.size):
+            s[f] -= s0 * x0[f] + s1 * x1[f]
+            t[f] -= t0 * x0[f] + t1 * x1[f]
+
+
+@kernel
+def _catch_up(R, C, atoms, a, part):
+    """Take the changes of the atoms before a into account; for a pair, in both rows."""
+    c = C[atoms[a]][atoms[:a]]
+    paired = a % 2 == 0 and a + 1 < atoms.size
+    c_next = C[atoms[a + 1]][atoms[:a]] if paired else c
+    for i in range(part.first, part.last):
+        low, high = i * part.chunk, min((i + 1) * part.chunk, R.shape[1])
+        if paired:
+            _subtract_from_two(R[a], R[a + 1], c, c_next, R, a, low, high)
+        else:  # the second of a pair, or the last one, alone
+            _subtract(R[a], c, R, a - 1 if a % 2 else 0, a, low, high)
 
 
 @kernel
@@ -72,15 +103,14 @@ def sweep_block(D, B, R, C, norms, atoms, l1, l2, positive, parts, part):
     n = D.shape[1]
     for a in range(atoms.size):
         j = atoms[a]
+        _catch_up(R, C, atoms, a, part)
         if not C[j, j] > 0:  # no sample has used this atom yet, nor moves it others
             continue
-        c_before = C[j][atoms[:a]]
         inverse_c = D.dtype.type(1) / C[j, j]
         sums = next_sums(part)
         for c in range(part.first, part.last):
             low, high = c * part.chunk, min((c + 1) * part.chunk, n)
             d, u = D[j, low:high], R[a, low:high]
-            _subtract_changes(R, c_before, a, low, high)
             _step(d, B[j, low:high], u, inverse_c, positive)
             survey(u, sums[c], part.sample[c])
             sums[c, 2] = enet_norm(d, l1, l2)
