@@ -26,7 +26,7 @@ RATIO = 1.3  # between two points of time
 FIRST = 0.02  # seconds
 # Seconds before a turn: the BLAS threads of the judge, or of a solver that has just
 # warmed up, hold a core for a while.
-REST = 0.05
+REST = 0.3
 LONGEST_GAP = 20.0  # seconds: late points are evenly spaced
 UNDISTURBED = 1.0  # seconds of the first turn
 PACKAGES = (

@@ -1,6 +1,7 @@
 """Threads at a gate wait for one another, and for nobody once it is closed."""
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -46,6 +47,24 @@ def test_what_was_written_before_is_there_afterwards():
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(run, range(2)))
     assert wrong == []
+
+
+def test_who_waits_long_leaves_the_core_to_others():
+    gate = barrier.new_gate(2)
+    barrier.meet(barrier.new_gate(1), 0, 1)  # compiled before the clock runs
+    used = []
+
+    def run():
+        start = time.thread_time()
+        barrier.meet(gate, 0, 2)
+        used.append(time.thread_time() - start)
+
+    waiting = threading.Thread(target=run)
+    waiting.start()
+    time.sleep(0.5)
+    barrier.meet(gate, 1, 2)
+    waiting.join()
+    assert used[0] < 0.25
 
 
 def test_closed_gate_releases_those_who_wait():

@@ -2,7 +2,8 @@
 
 The threads of a dictionary pass exchange a few sums several times for every atom,
 every ten microseconds or so: a lock of Python's would take longer than the work. They
-spin on a counter, and leave the core to others when it takes long.
+spin on a counter, and sleep when it takes long: where cores are busy with other work,
+yielding costs a time slice of milliseconds, for every atom.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from numpy.typing import NDArray
 from somf.kernels._jit import intrinsic, kernel
 
 _LINE = 16  # int64 from one thread's place to the next: they share no cache line
-_SPINS = 20_000  # tens of microseconds, then let other threads run
+_SPINS = 20_000  # tens of microseconds, then sleep
+_PAUSE = 20  # microseconds
 
 
 def new_gate(n_threads: int) -> NDArray[np.int64]:
@@ -62,22 +64,25 @@ def _store(typingctx, gate, place, value):
     return types.void(gate, types.intp, types.int64), codegen
 
 
-@intrinsic(plain=lambda: time.sleep(0))
-def _let_others_run(typingctx):
-    """Give the rest of this thread's time slice to any other that waits."""
+@intrinsic(plain=lambda: time.sleep(_PAUSE / 1e6))
+def _pause(typingctx):
+    """Sleep for a moment, so that any other thread may have this core."""
     from llvmlite import ir
     from numba import types
 
-    name = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
+    # Windows counts in milliseconds, and 0 is: let others run that wait for a core.
+    name, pause = ("Sleep", 0) if sys.platform == "win32" else ("usleep", _PAUSE)
 
     def codegen(context, builder, signature, args):
         function = builder.module.globals.get(name)
+        number = ir.IntType(32)
         if function is None:
-            kind = ir.FunctionType(ir.IntType(32), ())
+            kind = ir.FunctionType(number, (number,))
             function = ir.Function(builder.module, kind, name)
-        return builder.call(function, ())
+        builder.call(function, (number(pause),))
+        return context.get_dummy_value()
 
-    return types.int32(), codegen
+    return types.void(), codegen
 
 
 @kernel
@@ -94,7 +99,7 @@ def meet(gate, me, n_threads):
                 return False
             spins += 1
             if spins > _SPINS:
-                _let_others_run()
+                _pause()
     return True
 
 
