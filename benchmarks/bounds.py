@@ -22,15 +22,15 @@ from threadpoolctl import threadpool_limits
 from benchmarks.suite.datasets import DATASETS
 from benchmarks.suite.experiments import OMF_PAPER
 from benchmarks.suite.report import time_to
-from benchmarks.suite.runner import race
+from benchmarks.suite.runner import REST, race
 from benchmarks.suite.solvers import Ours, Spams
 from somf.kernels.gather import copy_tile, gather_features
 from somf.solver.codes import ByAtom, Codes
+from somf.solver.products import SAMPLES
 from somf.threads import Team, resolve_n_threads
 
 RIVALS = {"photos": Spams(), "hyperspectral": OMF_PAPER}
 TURNS, CALLS = 16, 3
-SAMPLES = 128  # that are gathered at a time
 CACHED = 65_536  # numbers that are read at a time
 
 
@@ -108,7 +108,7 @@ class Pieces:
                 "Gram matrix": fastest(np.matmul, self.Dq, self.Dq.T),
                 "C D": fastest(np.matmul, self.C, self.D),
             }
-        time.sleep(0.1)  # BLAS threads hold a core for a while after work
+        time.sleep(REST)
         return found
 
 

@@ -127,8 +127,8 @@ print(peak() - before)
 """
 
 
-def bench_memory(n_steps, n=1000, p=200_000, k=100):
-    b, n_threads = 200, 2
+def bench_memory(n_steps):
+    n, p, k, b, n_threads = 1000, 200_000, 100, 200, 2
     print(f"\n== memory: n = {n}, p = {p}, k = {k}, batches of {b}")
     common = {"n_epochs": 1, "batch_size": b, "n_threads": n_threads, "random_state": 0}
     for parameters in (
