@@ -164,8 +164,9 @@ def test_odd_data_work(data, preset, reduction):
     assert codes.dtype == (np.float64 if wide else np.float32)
 
 
-def test_squares_that_overflow():
-    model = make_model().partial_fit(X.astype(np.float32))
+@pytest.mark.parametrize("reduction", [1, 2])
+def test_squares_that_overflow(reduction):
+    model = make_model(reduction=reduction).partial_fit(X.astype(np.float32))
     before = model.components_.copy()
     generator = model.state_.rng.bit_generator.state
     with pytest.raises(ValueError, match=r"overflow float32.*float64"):

@@ -124,10 +124,10 @@ class SOMF(
         features of data on disk of which only the observed features are read.
     batch_size : int or "auto", default="auto"
         Samples in a mini-batch of `fit`; about n_components or more. "auto" is 200 for
-        dense codes and non-negative factors, and up to 12 times n_components for
-        sparse codes, or less for few samples: a run of `n_epochs` has 32 iterations,
-        and an epoch 2. Large ones are taken in up to 4 pieces for as long as the
-        objective still falls fast after 16 iterations.
+        dense codes and non-negative factors, and 4 to 12 times n_components for sparse
+        codes, 400 at least, or less for few samples: a run of `n_epochs` has 32
+        iterations, and an epoch 2. Large ones are taken in up to 4 pieces for as long
+        as the objective still falls fast after 16 iterations.
     n_epochs : int, default=10
         Most passes over the samples in `fit`.
     tol : float, default=1e-3

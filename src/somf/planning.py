@@ -131,7 +131,7 @@ def plan(
     >>> X = np.random.default_rng(0).standard_normal((1000, 5000), dtype=np.float32)
     >>> told = somf.plan(X, somf.SOMF(20, alpha=1.0), seconds=0)
     >>> told.settings["reduction"], told.iterations_per_epoch
-    (5.0, 5)
+    (5.0, 4)
     >>> told = somf.plan(X, somf.SOMF(20, alpha=1.0), seconds=0, n_workers=4)
     >>> told.workers.n_samples, told.workers.bytes_up
     (250, 81644)

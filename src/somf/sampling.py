@@ -66,7 +66,9 @@ class MaskSampler:
         if len(blocks) < wanted:
             renewed = rng.permutation(self.n_blocks)
             # No block twice in one mask: what was taken from the old cycle waits.
-            taken = np.isin(renewed, blocks)
+            used = np.zeros(self.n_blocks, np.bool_)
+            used[blocks] = True
+            taken = used[renewed]
             fresh = renewed[~taken]
             missing = wanted - len(blocks)
             blocks = np.concatenate([blocks, fresh[:missing]])

@@ -208,7 +208,8 @@ def test_codes_are_loose_at_first_and_exact_in_the_end():
     [
         ((100_000, 100_000), 100, 10, True, 1185),
         ((100_000, 1000), 100, 10, True, 545),  # few features: codes take over
-        ((100_000, 100), 100, 10, True, 200),
+        ((100_000, 100), 100, 10, True, 400),
+        ((100_000, 300), 300, 10, True, 1200),
         ((100_000, 100_000), 50, 10, False, 200),
         ((3200, 1000), 50, 1, False, 100),  # 32 iterations in all
         ((3200, 100_000), 300, 100, True, 1600),  # two in an epoch

@@ -26,11 +26,23 @@ def gather_samples(X, rows, features, out, energy):
     """Gather the observed features of samples, and their squared norms."""
     gather_features(X, rows, features, out)
     for i in range(rows.size):
-        x = out[i]
-        square = 0.0
-        for f in range(x.size):
-            square += np.float64(x[f]) * np.float64(x[f])
-        energy[i] = square
+        energy[i] = _square(out[i])
+
+
+@kernel
+def copy_samples(X, rows, out, energy):
+    """Copy samples, and compute their squared norms."""
+    copy_tile(X, rows, 0, X.shape[1], out)
+    for i in range(rows.size):
+        energy[i] = _square(out[i])
+
+
+@kernel
+def _square(x):
+    square = 0.0
+    for f in range(x.size):
+        square += np.float64(x[f]) * np.float64(x[f])
+    return square
 
 
 @kernel

@@ -28,6 +28,8 @@ Array = NDArray[Any]
 Finish = Callable[[], None]
 Rule = Callable[[State, Observation, Codes, float, int], tuple[Array, Finish]]
 
+FEWEST_PRODUCTS = 2_000_000  # of codes and features that are worth other threads
+
 
 def everywhere(
     state: State, seen: Observation, codes: Codes, weight: float, total: int
@@ -124,9 +126,7 @@ def _added(seen: Observation, new: Array | ByAtom) -> Array:
     out = seen.workspace.array("added", seen.D.shape, seen.D.dtype)
     if seen.mask.observes_all:
         out[:] = 0
-        work = _tile_worker(out, seen, new, weight=0)
-        seen.team.start(work)
-        _complete(work, seen.team)
+        _do_tiles(out, seen, new, weight=0)
         return out
 
     def multiply(start: int, stop: int) -> None:
@@ -187,10 +187,17 @@ def _tile_worker(
 def _update_all(
     state: State, seen: Observation, new: Array | ByAtom, weight: float
 ) -> tuple[Array, Finish]:
-    work = _tile_worker(state.B, seen, new, weight)
-    seen.team.start(work)
-    _complete(work, seen.team)
+    _do_tiles(state.B, seen, new, weight)
     return state.B, seen.team.finish
+
+
+def _do_tiles(B: Array, seen: Observation, new: Array | ByAtom, weight: float) -> None:
+    """Update all tiles of B, with all threads if it is worth their while."""
+    work = _tile_worker(B, seen, new, weight)
+    n_codes = len(new.samples) if isinstance(new, ByAtom) else new.size
+    if n_codes * B.shape[1] >= FEWEST_PRODUCTS:
+        seen.team.start(work)
+    _complete(work, seen.team)
 
 
 def _complete(work: Callable[[], None], team: Team) -> None:

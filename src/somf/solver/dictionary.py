@@ -40,7 +40,8 @@ def _chunks(n_observed: int, n_threads: int) -> tuple[int, int]:
 
 def _cut(atoms: NDArray[np.intp], most: int) -> list[NDArray[np.intp]]:
     """Cut into pieces of about equal length, none longer than `most`."""
-    return np.array_split(atoms, -(-len(atoms) // most))
+    n, pieces = len(atoms), -(-len(atoms) // most)
+    return [atoms[n * i // pieces : n * (i + 1) // pieces] for i in range(pieces)]
 
 
 class DictionaryPass:
@@ -117,15 +118,9 @@ class DictionaryPass:
         part: Part,
     ) -> None:
         """Visit atoms, when those `before` of the same group have been visited."""
-        low = len(before)
-        R = self.R[low : low + len(atoms)]
-        changes = self.R[:low]  # of the atoms before: the kernel leaves them there
-        minus_C = -self.C[np.ix_(atoms, before)]
-        for some in columns if low else []:
-            stop = min(some.stop, R.shape[1])
-            for start in range(some.start, stop, TILE):
-                tile = slice(start, min(start + TILE, stop))
-                R[:, tile] += minus_C @ changes[:, tile]
+        R = self.R[len(before) : len(before) + len(atoms)]
+        if len(before):
+            self._catch_up(R, atoms, before, columns)
         sweep_block(
             self.D,
             self.B,
@@ -139,3 +134,19 @@ class DictionaryPass:
             self.norm_parts,
             part,
         )
+
+    def _catch_up(
+        self,
+        R: Array,
+        atoms: NDArray[np.intp],
+        before: NDArray[np.intp],
+        columns: list[slice],
+    ) -> None:
+        """Take from the residuals R of atoms what those `before` have changed."""
+        changes = self.R[: len(before)]  # the kernel leaves them there
+        minus_C = -self.C[np.ix_(atoms, before)]
+        for some in columns:
+            stop = min(some.stop, R.shape[1])
+            for start in range(some.start, stop, TILE):
+                tile = slice(start, min(start + TILE, stop))
+                R[:, tile] += minus_C @ changes[:, tile]

@@ -159,7 +159,7 @@ class Factorization:
             keeps = settings.dict_update != "all"  # B needs it on those features alone
             seen = Observation(*sample, state.D, self.team, self._workspace, keeps)
         with clock.phase("code"):
-            if not np.isfinite(seen.energy).all():
+            if not seen.energy.max() <= np.finfo(state.D.dtype).max:  # or it is NaN
                 raise ValueError(
                     f"The samples hold NaN or infinity, or their squares overflow "
                     f"{state.D.dtype}. Clean the data; then scale them, or convert "

@@ -18,6 +18,8 @@ from somf.threads import Team
 
 Array = NDArray[Any]
 
+FEWEST = 200_000  # numbers to gather that are worth a thread
+
 
 class View:
     """The observed features of the dictionary, given as (k, p).
@@ -41,7 +43,7 @@ class View:
         def gather(start: int, stop: int) -> None:
             gather_features(A, rows[start:stop], features, out[start:stop])
 
-        self.team.share(gather, len(A))
+        self.team.share(gather, len(A), smallest=FEWEST // len(features))
         return out
 
     def scatter(

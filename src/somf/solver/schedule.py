@@ -156,12 +156,14 @@ def auto_batch_size(
 
     The pass takes as long as 200 dense codes, whatever the number of atoms. Sparse
     codes cost less, the less the more atoms there are, but for what they cost when
-    features are few. A run has LEAST_STEPS, unless batches would then be smaller than
-    the dictionary.
+    features are few; there 4 samples for each atom are enough, since it is samples that
+    are short, not iterations. A run has LEAST_STEPS, unless batches would then be
+    smaller than the dictionary.
     """
     usual = 200
     if sparse_codes:
-        usual = max(200, int(12 * n_components / (1 + 12 * n_components / n_features)))
+        many = int(12 * n_components / (1 + 12 * n_components / n_features))
+        usual = max(400, 4 * n_components, many)
     most = n_samples * min(n_epochs, LEAST_STEPS // 2) // LEAST_STEPS
     return max(1, min(usual, n_samples, max(n_components, most)))
 
