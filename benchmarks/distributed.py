@@ -4,7 +4,8 @@
     python -m benchmarks.distributed workers bytes    # some of:
 
 workers   time to the same objective with two worker processes and with one, one thread
-          each; what an exchange costs beside the work
+          each; what an exchange costs beside the work, and how long it would take if it
+          cost nothing
 bytes     bytes on the wire of an exchange with one feature in 12 and with all, counted
           by the system on the loopback device, and told by the cost model
 quality   two workers against the local solver: time to 1 %, and where they end
@@ -28,6 +29,7 @@ import numpy as np
 from distributed import Client, LocalCluster
 from threadpoolctl import threadpool_limits
 
+from benchmarks.bounds import batch_size
 from benchmarks.iteration import demand, make_maps
 from benchmarks.suite.datasets import DATASETS
 from benchmarks.suite.objective import Objective
@@ -157,6 +159,7 @@ def bench_workers(arguments):
                         )
                     found[n].append(curves(points, objective))
                     tell(turn, n, parameters, rest, model)
+            floor(parameters | {"batch_size": batch_size(model)}, folder)
         report_workers(found)
 
 
@@ -170,6 +173,29 @@ def tell(turn, n_workers, parameters, rest, model):
         f"{step:.0f} ms each, of which {passes:.0f} ms at the client; "
         f"{rest:.1f} s to start and end"
     )
+
+
+def floor(parameters, folder, seconds=4.0):
+    """Print how long two processes take that have half a batch each, and no client."""
+    paths = sorted(Path(folder).glob("*.npy"))
+    half = parameters | {"batch_size": parameters["batch_size"] // 2}
+    with workers(2) as client:
+        one = client.submit(batch_seconds, paths, parameters, seconds).result()
+        places = client.scheduler_info()["workers"]
+        two = [
+            client.submit(batch_seconds, paths[i::2], half, seconds, workers=[place])
+            for i, place in enumerate(places)
+        ]
+        ratio = np.mean(client.gather(two)) / one
+    print(f"two processes that exchange nothing, half a batch each / one: {ratio:.2f}")
+
+
+def batch_seconds(paths, parameters, budget):
+    """Return how long the codes and statistics of a batch take on one thread."""
+    X = np.concatenate([np.load(path) for path in paths])
+    _, _, model = fit(parameters, X, False, budget)
+    phases = ("gather", "code", "aggregate")
+    return np.median(sum(model.trace_[f"seconds_{name}"] for name in phases))
 
 
 def report_workers(found):

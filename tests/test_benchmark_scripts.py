@@ -139,3 +139,12 @@ def test_budget_ends_a_fit_that_is_watched():
     points, _, _ = distributed.fit(Tiny().settings, X, False, 0.2)
     assert points[-1][0] >= 0.2
     assert points[-1][1].shape == (8, 400)
+
+
+def test_two_processes_that_exchange_nothing(capsys, tmp_path):
+    distributed = pytest.importorskip("benchmarks.distributed")
+    X, _ = Tiny().load(0)
+    distributed.as_blocks(X, tmp_path)
+    parameters = Tiny().settings | {"batch_size": 20}
+    distributed.floor(parameters, tmp_path, seconds=0.2)
+    assert float(capsys.readouterr().out.rsplit(": ")[-1]) > 0

@@ -7,7 +7,7 @@ from benchmarks.suite.datasets.hyperspectral import (
     HyperspectralNMF,
     HyperspectralNMF256,
 )
-from benchmarks.suite.datasets.photos import Photos
+from benchmarks.suite.datasets.photos import GreyPatches, Photos, SmallGreyPatches
 from benchmarks.suite.datasets.simulated import Counts, SmoothMixtures, SparseMixtures
 
 DATASETS = {
@@ -20,6 +20,8 @@ DATASETS = {
         SimulatedFMRI,
         RealFMRI,
         Photos,
+        GreyPatches,
+        SmallGreyPatches,
         SparseMixtures,
         SmoothMixtures,
         Counts,
