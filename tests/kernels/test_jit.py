@@ -35,3 +35,47 @@ def test_bits_do_not_depend_on_where_kernels_come_from(tmp_path):
     compiled = fit()
     assert any(tmp_path.rglob("*.nbc"))
     assert fit() == compiled
+
+
+RACE = """
+import threading
+import numba
+import numpy as np
+from somf.kernels import _jit, gather
+
+njit, n_left, errors = numba.njit, sum(k.plain is None for k in _jit._waiting), []
+
+X = np.ones((2, 3))
+
+def copy():
+    try:
+        gather.copy_samples(X, np.arange(2), np.empty((2, 3)), np.empty(2))
+    except Exception as error:
+        errors.append(error)
+
+other = threading.Thread(target=copy)
+
+def slow(*function, **options):
+    global n_left
+    n_left -= not function  # it calls itself, too
+    if n_left == 0:  # the other thread comes when all kernels but one have been made
+        n_left = -1
+        other.start()
+        other.join(1)
+    return njit(*function, **options)
+
+numba.njit = slow
+copy()
+other.join()
+print(errors)
+"""
+
+
+@pytest.mark.skipif(
+    os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled"
+)
+def test_threads_that_need_the_first_kernels_at_the_same_time(tmp_path):
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    run = [sys.executable, "-c", RACE]
+    result = subprocess.run(run, env=environment, capture_output=True, text=True)
+    assert result.stdout == "[]\n", result.stdout + result.stderr

@@ -71,6 +71,7 @@ def _hand_over_to_numba() -> None:
     with _lock:
         import numba
 
+        compiled: list[Callable[..., Any]] = []
         for item in _waiting:
             if item.plain is None:
                 compile_ = numba.njit(
@@ -83,16 +84,21 @@ def _hand_over_to_numba() -> None:
                     # other sums, other bits. So each has all that it calls inside.
                     forceinline=True,
                 )
-                item.compiled = compile_(item.function)
+                compiled.append(compile_(item.function))
             elif numba.config.DISABLE_JIT:
-                item.compiled = item.plain
+                compiled.append(item.plain)
             else:
-                item.compiled = numba.extending.intrinsic(item.function)
-        _waiting.clear()
+                compiled.append(numba.extending.intrinsic(item.function))
+        replaced = dict(zip(map(id, _waiting), compiled, strict=True))
         # Kernels call each other by the names of their modules: Numba needs its own
         # functions there.
         for name, module in list(sys.modules.items()):
             if name.startswith(__package__ + "."):
                 for attribute, value in list(vars(module).items()):
                     if isinstance(value, _Kernel):
-                        setattr(module, attribute, value.compiled)
+                        new = replaced.get(id(value), value.compiled)
+                        setattr(module, attribute, new)
+        # Last: who finds one of them compiled, does not wait for the others.
+        for item, function in zip(_waiting, compiled, strict=True):
+            item.compiled = function
+        _waiting.clear()
