@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from somf import SOMF
+from somf.sources import as_source
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((30, 12))
@@ -175,6 +176,32 @@ def test_squares_that_overflow(reduction):
     assert model.state_.rng.bit_generator.state == generator
     assert model.n_steps_ == 1
     assert np.isfinite(make_model().fit(1e30 * X).score(1e30 * X))
+
+
+def test_squares_that_overflow_after_new_parameters():
+    model = make_model().partial_fit(X.astype(np.float32))
+    before = {name: array.copy() for name, array in model.state_.tensors().items()}
+    masks = model.state_.sampler.masks
+    model.set_params(dict_l1_ratio=1.0, mask="bernoulli")
+    with pytest.raises(ValueError, match="overflow"):
+        model.partial_fit(1e30 * X.astype(np.float32))
+    for name, array in model.state_.tensors().items():
+        np.testing.assert_array_equal(array, before[name])
+    assert model.state_.sampler.masks is masks
+    model.partial_fit(X.astype(np.float32))
+    assert np.abs(model.components_).sum(axis=1).max() <= 1 + 1e-5
+    assert model.state_.sampler.masks.kind == "bernoulli"
+
+
+@pytest.mark.parametrize("call", ["fit", "transform", "score", "partial_fit"])
+def test_the_array_of_a_source_is_checked(call):
+    model = make_model(reduction=4, batch_size=10).fit(X)
+    bad = X.copy()
+    bad[25, 7] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        getattr(model, call)(as_source(bad))
+    with pytest.raises(ValueError, match="Negative values"):
+        SOMF.nmf(3).fit(as_source(X))
 
 
 def test_read_only_memory_map(tmp_path):

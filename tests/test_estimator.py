@@ -9,6 +9,7 @@ import numpy as np
 import pandas
 import pytest
 import reference
+import scipy.sparse
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -110,6 +111,15 @@ def test_alpha_max_is_where_codes_vanish(dict_l1_ratio, positive_dict, positive_
         below.set_params(n_components=1).partial_fit(np.zeros((1, 50)))
         codes.append(below.transform(sample[None]))
     assert np.any(codes)
+
+
+def test_alpha_max_of_sparse_and_of_incomplete_samples():
+    X = make_data()
+    assert alpha_max(scipy.sparse.csr_array(X)) == alpha_max(X)
+    with pytest.raises(ValueError, match=r"NaN or infinity.*nan_to_num"):
+        alpha_max(np.full((2, 3), np.nan))
+    with pytest.raises(TypeError, match=r"open_source\(path\)"):
+        alpha_max("X.npy")
 
 
 def test_alpha_max_refuses_ridge():
@@ -305,6 +315,25 @@ def test_reduction_schedule_ends_at_one():
     assert reduction[0] == 5
     assert reduction[-1] == 1
     assert np.all(np.diff(reduction) <= 0)
+
+
+def test_estimators_may_change_between_batches():
+    X, numbers = make_data(), np.arange(len(make_data()))
+    model = make_model(reduction=2, code_estimator="gram")
+    for name in ("gram", "averaged", "gram", "masked", "averaged"):
+        model.set_params(code_estimator=name)
+        model.partial_fit(X, sample_indices=numbers)
+        assert np.isfinite(model.components_).all()
+
+
+def test_atoms_in_use_survive_batches_of_one_sample():
+    """One sample uses one of ten atoms: the others are not idle for that."""
+    rng = np.random.default_rng(0)
+    X = 5 * np.eye(10)[rng.integers(10, size=400)] + 0.1 * rng.random((400, 10))
+    model = SOMF(10, alpha=0.5, dict_init=np.eye(10), reduction=1, random_state=0)
+    for x in X:
+        model.partial_fit(x[None])
+    assert model.state_.n_replaced == 0
 
 
 def test_dead_atoms_are_replaced_and_counted():

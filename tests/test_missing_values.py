@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+import scipy.sparse
 from chunks import Chunked, read_all
 
 from somf import SOMF
+from somf.choices import choose
 from somf.solver.run import Reader
+from somf.sources.base import ArraySource
 
 
 def low_rank(share, shape=(300, 60), rank=3, seed=0, positive=False):
@@ -72,6 +75,27 @@ def test_nonnegative_factors():
     assert error(X, fitted.impute(hidden), hidden) < 0.1
     with pytest.raises(ValueError, match="negative"):
         fitted.fit(hidden - 1)
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+def test_nonnegative_factors_of_a_sparse_matrix(gaps):
+    X = scipy.sparse.random_array((50, 30), density=0.3, rng=0, format="csr")
+    if gaps:
+        X.data[::7] = np.nan
+    fit = SOMF.nmf(3, alpha=0.1, missing="mask", random_state=0).fit
+    np.testing.assert_array_equal(fit(X).components_, fit(X.toarray()).components_)
+    X.data[0] = -1
+    with pytest.raises(ValueError, match="negative"):
+        fit(X)
+
+
+def test_batches_of_samples_with_a_gram_matrix_each_are_small():
+    source = ArraySource(np.zeros((20_000, 768), np.float32))
+    sizes = [
+        choose(SOMF(500, missing=how).get_params(), source).batch_size
+        for how in ("error", "mask")
+    ]
+    assert sizes == [2000, 200]
 
 
 def test_codes_minimise_the_loss_over_what_is_known():

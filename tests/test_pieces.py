@@ -94,7 +94,7 @@ def test_atoms_have_as_many_samples_to_be_used_by(X):
     nobody = np.zeros(8, bool)
     with Team(1) as team:
         solver = model._solver(team, idle_limit=3)
-        n_dead = [len(solver.idle_atoms(nobody)) for _ in range(12)]
+        n_dead = [len(solver.idle_atoms(nobody, 100)) for _ in range(12)]
     assert n_dead == [0] * 11 + [8]
 
 

@@ -107,7 +107,8 @@ class Huge(Source):
         self.row_chunks = np.arange(0, 10**8 + 1, 50_000)
 
 
-def test_advice_for_data_larger_than_memory():
+def test_advice_for_data_larger_than_memory(monkeypatch):
+    monkeypatch.setattr("somf.planning.available_memory", lambda: 10**11)
     chunked, rows = Huge(1024), Huge(None)
     told = plan(chunked, SOMF(50), seconds=0)
     assert any('aggregation="masked" reads only' in line for line in told.advice)

@@ -375,7 +375,8 @@ def test_voxels_of_another_mask_are_refused(X, tmp_path):
             known.transform(Voxels(X, "another mask"))
     with pytest.raises(ValueError, match="voxels of another mask"):
         SOMF(**SETTINGS).fit(Voxels(X, "one mask"), X_val=Voxels(X, "another mask"))
-    model.fit(Plain(X)).transform(Voxels(X, "another mask"))
+    model.fit(Voxels(X, "another mask")).transform(Voxels(X, "another mask"))
+    model.fit(Plain(X)).transform(Voxels(X, "one mask"))
 
 
 def test_shuffled_features_survive_a_file(X, tmp_path):

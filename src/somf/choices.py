@@ -90,12 +90,14 @@ def _batch_size(
 ) -> int:
     if not isinstance(parameters["batch_size"], str):
         return min(int(parameters["batch_size"]), n_samples)
-    # Codes of non-negative factors are denser, and take more iterations.
+    # Codes of non-negative factors are denser, and take more iterations. Of samples
+    # with gaps each has a Gram matrix of its own, which takes time and memory.
     nonnegative = parameters["positive_code"] and parameters["positive_dict"]
+    cheap = not nonnegative and parameters["missing"] != "mask"
     return auto_batch_size(
         n_samples,
         n_features,
         n_components,
         parameters["n_epochs"],
-        sparse_codes=parameters["code_l1_ratio"] > 0 and not nonnegative,
+        sparse_codes=parameters["code_l1_ratio"] > 0 and cheap,
     )

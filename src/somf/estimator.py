@@ -643,14 +643,15 @@ class SOMF(
                 if first:
                     self._start(source)
                     self.n_iter_ = 0
-                solver, sampler = self._solver(team), self.state_.sampler.copy()
+                else:  # `before` keeps what new parameters change
+                    self.__dict__["state_"] = self.state_.copy()
+                solver, sampler = self._solver(team), self.state_.sampler
                 start = time.perf_counter()
                 mask = sampler.masks.draw(self.reduction_, sampler.rng)
                 drawing = {"mask": time.perf_counter() - start}
                 X = np.ascontiguousarray(read.X, dtype=self.state_.D.dtype)
                 batch = Batch(X, rows, index, read.missing)
                 self.objective_ = record_step(solver, batch, mask, self._trace, drawing)
-                self.state_.sampler = sampler
         except Exception:
             self._restore(before)
             raise

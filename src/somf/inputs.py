@@ -38,6 +38,8 @@ def check_samples(
     read. `reset` learns the features of X, else they must be those learned before, and
     are brought into `feature_order`.
     """
+    if isinstance(X, ArraySource):  # it leaves the checks of its array to others
+        X = X.X
     if is_source(X):
         source = as_source(X)
         _check_shape(estimator, source, reset)
@@ -80,7 +82,7 @@ def _array(estimator: Any, X: Any, reset: bool) -> Source:
     wanted = requirements(estimator)
     if wanted.nonnegative and wanted.finite:
         check_non_negative(X, "SOMF with positive codes and atoms (NMF)")
-    elif wanted.nonnegative:
+    elif wanted.nonnegative and not scipy.sparse.issparse(X):
         wanted.check(X, np.arange(X.shape[0]))
     return SparseSource(X) if scipy.sparse.issparse(X) else ArraySource(X)
 
@@ -96,7 +98,7 @@ def _check_shape(estimator: Any, source: Source, reset: bool) -> None:
             f"X has {source.shape[1]} features, but {type(estimator).__name__} is "
             f"expecting {estimator.n_features_in_} features as input."
         )
-    known = getattr(estimator, "_feature_key", None)
+    known = None if reset else getattr(estimator, "_feature_key", None)
     if None not in (known, source.feature_key) and known != source.feature_key:
         raise ValueError(
             "X has other features than those that the model knows: voxels of another "

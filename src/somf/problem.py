@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
+import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from somf.kernels.coding import ridge_codes, solve_codes
@@ -182,8 +183,8 @@ def alpha_max(
 
     Parameters
     ----------
-    X : array-like of shape (n_samples, n_features)
-        Samples; a few hundred are enough to set a scale.
+    X : array-like or sparse matrix of shape (n_samples, n_features)
+        Samples, without NaN; a few hundred are enough to set a scale.
     code_l1_ratio, dict_l1_ratio, positive_code, positive_dict
         As in :class:`somf.SOMF`.
 
@@ -198,7 +199,7 @@ def alpha_max(
     >>> round(alpha_max(np.array([[3.0, 4.0]])), 4)  # the ball's radius is sqrt(2)
     7.0711
     """
-    X = np.atleast_2d(np.asarray(X))
+    X = _complete_samples(X)
     if not 0 < code_l1_ratio <= 1:
         raise ValueError(
             f"code_l1_ratio={code_l1_ratio!r} must be in (0, 1]: with a pure ridge "
@@ -214,6 +215,22 @@ def alpha_max(
             faces = faces[:1]
         top = max(top, *(_support(face, dict_l1_ratio) for face in faces))
     return top / code_l1_ratio
+
+
+def _complete_samples(X: Any) -> Array:
+    """Return samples as an array of numbers, all of which are known."""
+    samples = X.toarray() if scipy.sparse.issparse(X) else np.asarray(X)
+    if samples.dtype.kind not in "fiub":
+        raise TypeError(
+            f"X holds {samples.dtype}; alpha_max takes an array of numbers. Of a file, "
+            "read a few samples: somf.sources.open_source(path).read(np.arange(200))."
+        )
+    if not np.isfinite(samples).all():
+        raise ValueError(
+            "X holds NaN or infinity; alpha_max needs complete samples. Give those "
+            "without gaps, or fill them: np.nan_to_num(X)."
+        )
+    return np.atleast_2d(samples)
 
 
 def _support(x: NDArray[np.float64], l1_ratio: float) -> float:

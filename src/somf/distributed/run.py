@@ -228,9 +228,10 @@ class DistributedRun(Run):
     def _replace_idle_atoms(self, answers: Answers) -> NDArray[np.intp]:
         """Give atoms that nobody uses a new start from a sample of the batch."""
         solver = self.solver
-        dead = solver.idle_atoms(np.any([answer.used for _, answer in answers], axis=0))
         sizes = [seat.n_rows_in() for seat, _ in answers]
         ends = np.cumsum(sizes)
+        used = np.any([answer.used for _, answer in answers], axis=0)
+        dead = solver.idle_atoms(used, int(ends[-1]))
         if len(dead) == 0 or ends[-1] == 0:  # they wait for a batch
             return np.empty(0, np.intp)
         chosen = solver.choose(dead, int(ends[-1]))

@@ -104,7 +104,7 @@ class Averages:
         self.n_samples = n_samples
 
     def _room(self, name: str, shape: tuple[int, ...], dtype: Any) -> Array:
-        if self._files is None:
+        if self._files is None or shape[0] == 0:  # old NumPy maps no empty files
             return np.zeros(shape, dtype)
         path = Path(self._files) / f"{name}.{shape[0]}"
         return np.memmap(path, dtype, mode="w+", shape=shape)  # sparse: reads as zeros

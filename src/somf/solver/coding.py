@@ -19,7 +19,9 @@ Estimate = tuple[Array, Array, Array]  # G (1 or n, k, k), beta (n, k), energy (
 def masked(state: State, seen: Observation, v: float) -> Estimate:
     """(a): Dᵀ M D and Dᵀ M x, unbiased but not consistent."""
     scale = state.D.dtype.type(seen.mask.scale)
-    return seen.grams * scale, seen.beta * scale, seen.energy * scale
+    G = seen.grams()
+    G *= scale
+    return G, seen.beta * scale, seen.energy * scale
 
 
 def averaged(state: State, seen: Observation, v: float) -> Estimate:

@@ -102,8 +102,8 @@ class Factorization:
         state, settings = self.state, self.settings
         constraint, order = self.problem.constraint, state.sampler.order
         if constraint != state.constraint:
-            state.D[:] = constraint.project(state.D)
-            state.norms[:] = constraint.norms(state.D)
+            state.D = constraint.project(state.D)
+            state.norms = constraint.norms(state.D)
             state.constraint, state.G = constraint, None
         if settings.code_estimator not in NEEDS_GRAM:
             state.G = None
@@ -118,7 +118,7 @@ class Factorization:
             state.feature_clock = np.full(state.D.shape[1], clock)
         if settings.code_estimator not in REMEMBERS_SAMPLES:
             state.averages = None
-        elif state.averages is None:
+        elif state.averages is None or state.averages.with_gram != self._keeps_grams:
             self._remember(0 if order is None else order.n_samples)
 
     def _remember(self, n_samples: int) -> None:
@@ -127,9 +127,14 @@ class Factorization:
             n_samples,
             len(self.state.C),
             self.state.D.dtype,
-            with_gram=self.settings.code_estimator == "averaged",
+            with_gram=self._keeps_grams,
             folder=self.settings.averages_folder,
         )
+
+    @property
+    def _keeps_grams(self) -> bool:
+        """Whether a Gram matrix is remembered of every sample."""
+        return self.settings.code_estimator == "averaged"
 
     def step(self, batch: Batch | ObservedBatch, mask: Mask) -> Coded:
         """Absorb one mini-batch, of which only what `mask` shows drives the codes."""
@@ -262,17 +267,21 @@ class Factorization:
 
     def _replace_idle_atoms(self, coded: Coded) -> None:
         """Give atoms that no sample uses any more a new start from a sample."""
-        dead = self.idle_atoms(coded.codes.used)
+        batch = coded.seen.batch
+        dead = self.idle_atoms(coded.codes.used, len(batch))
         if len(dead):
-            batch = coded.seen.batch
             self.replace_atoms(dead, batch.copy_rows(self.choose(dead, len(batch))))
 
-    def idle_atoms(self, used: NDArray[np.bool_]) -> NDArray[np.intp]:
-        """Note which atoms a batch used; return those that are due for a new start."""
+    def idle_atoms(self, used: NDArray[np.bool_], n_samples: int) -> NDArray[np.intp]:
+        """Note which atoms a batch used; return those that are due for a new start.
+
+        Batches with fewer samples than atoms cannot use all of them: they count less.
+        """
         idle = self.state.idle
         idle[:] = np.where(used, 0, idle + 1)
         pieces = self.state.pace.pieces_at(self.state.n_steps)
-        return np.flatnonzero(idle >= self.settings.idle_limit * pieces)
+        batches = max(pieces, -(-len(idle) // max(1, n_samples)))
+        return np.flatnonzero(idle >= self.settings.idle_limit * batches)
 
     def choose(self, dead: NDArray[np.intp], n_samples: int) -> NDArray[np.intp]:
         """Choose a sample of a batch for each of these atoms."""

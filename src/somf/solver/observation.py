@@ -104,11 +104,13 @@ class Observation(View):
         assert isinstance(self.batch, Batch), "only the observed features were read"
         return self.batch
 
-    @cached_property
     def grams(self) -> Array:
-        """As `gram`, (1, k, k), or (n, k, k) if samples lack different entries."""
+        """As `gram`, (1, k, k), or (n, k, k) if samples lack different entries.
+
+        A new array: a second one of so many matrices would be noticed.
+        """
         if self.missing is None:
-            return self.gram[None]
+            return self.gram[None].copy()
         return known_grams(self.D, self.gram, self.missing, self.team)
 
     @cached_property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,10 @@ class State:
     clock: float = 0.0
     auto_reduction: float = 1.0
     pace: Pace = field(default_factory=Pace)
+
+    def copy(self) -> State:
+        """Return a state of the same arrays, parts of which can be replaced."""
+        return replace(self, sampler=self.sampler.copy())
 
     @classmethod
     def start(
