@@ -24,13 +24,14 @@ UNFINISHED = (f".{PATTERN}.*", ".tmp??????")  # ours, and those of safetensors f
 class Interrupted(KeyboardInterrupt):
     """A signal ended a fit after an iteration, and a checkpoint was written."""
 
-    def __init__(self, number: int, path: Path | None) -> None:
+    def __init__(self, number: int, path: Path | None, command: str = "") -> None:
         self.signal = number
         self.path = path
         name = signal.Signals(number).name
         where = "No checkpoint could be written."
         if path is not None:
-            where = f"The checkpoint {path} continues it: SOMF.resume({str(path)!r}, X)"
+            command = command or f"SOMF.resume({str(path)!r}, X)"
+            where = f"The checkpoint {path} continues it: {command}"
         super().__init__(f"The fit was stopped by {name}. {where}")
 
 

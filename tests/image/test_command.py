@@ -123,3 +123,16 @@ def test_wrong_usage(cube, tmp_path):
     out = run("denoise", cube, tmp_path / "x.npy", *model, code=2)
     assert "leave --n-components out" in out
     assert not (tmp_path / "x.npy").exists()
+    out = run("learn", cube, "--output", tmp_path / "y", "--nonzero", 5, code=2)
+    assert "nonzero=5.0 must be" in out
+    assert not (tmp_path / "y").exists()
+
+
+def test_denoise_with_a_model_of_some_bands(cube, tmp_path):
+    settings = {"patch_size": (5, 4), "n_epochs": 2, "random_state": 0}
+    model = PatchDictionary(12, bands=slice(1, 3), n_threads=1, **settings)
+    model.fit(make_image()).save(tmp_path / "model.safetensors")
+    clean = tmp_path / "clean.npy"
+    run("denoise", cube, clean, "--model", tmp_path / "model.safetensors")
+    assert np.load(clean).shape == (*make_image().shape[:2], 2)
+    np.testing.assert_allclose(np.load(clean), model.denoise(make_image()), rtol=1e-5)

@@ -265,6 +265,13 @@ def test_training_with_gaps(image):
         for m in (model, small(alpha=0.1).fit(image), small(alpha=0.1).fit(spoilt))
     )
     assert score > best - 0.2 * (best - worst)
+    stack, whole = (
+        np.array([x[i : i + 5, i : i + 4] for i in range(20)]) for x in (gapped, image)
+    )
+    assert np.isnan(stack).any(axis=(1, 2, 3)).mean() > 0.3
+    codes, expected = model.transform(stack), model.transform(whole)
+    cosine = np.sum(codes * expected) / np.linalg.norm(codes) / np.linalg.norm(expected)
+    assert cosine > 0.9
 
 
 @pytest.mark.parametrize(

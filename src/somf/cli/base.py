@@ -157,11 +157,25 @@ def data_argument(required: bool = True) -> Callable[[Function], Function]:
     )
 
 
-def open_data(paths: Sequence[str]) -> Any:
-    """Open one input, or several that are stacked by rows."""
-    from somf.sources import as_source
+@contextmanager
+def checked_parameters(ctx: click.Context) -> Iterator[None]:
+    """Let what is wrong with parameters be wrong usage, which has its own code."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise click.UsageError(str(error), ctx) from error
 
-    return as_source(paths[0] if len(paths) == 1 else list(paths))
+
+def open_data(paths: Sequence[str], mask: Any = None) -> Any:
+    """Open one input, or several that are stacked by rows.
+
+    `mask` is that of brain images; without one it is computed from them.
+    """
+    from somf.sources.opening import NIFTI, open_source
+
+    images = all(path.lower().endswith(NIFTI) for path in paths)
+    options = {"mask_img": mask} if images and mask is not None else {}
+    return open_source(paths[0] if len(paths) == 1 else list(paths), **options)
 
 
 def show(as_json: bool, facts: dict[str, Any], lines: Sequence[str]) -> None:

@@ -17,6 +17,8 @@ METHODS = {"OMF (every voxel)": 1.0, "SOMF (1 voxel in 6)": 6.0}
 
 def run_demo_fmri(images: Sequence[str], n_components: int, output: str) -> None:
     """Learn maps with and without subsampling, and write a report of the latter."""
+    import somf.report  # noqa: F401  if it cannot be written, say so at once
+
     console = Console()
     records, mask = _records(images, console)
     train, test = (records[:-1], records[-1]) if len(records) > 1 else (records, None)

@@ -7,7 +7,14 @@ from typing import Any
 
 import click
 
-from somf.cli.base import Command, Group, json_option, show
+from somf.cli.base import (
+    Command,
+    Failure,
+    Group,
+    checked_parameters,
+    json_option,
+    show,
+)
 from somf.cli.runs import RunFolder, write_trace
 
 
@@ -40,6 +47,8 @@ def fmri() -> None:
     type=click.Path(),
     help="Table of confounds, one for each image, in their order.",
 )
+@click.option("--task", help="Of BIDS derivatives: the runs of one task.")
+@click.option("--space", help="Of BIDS derivatives: the runs in one space.")
 @click.option(
     "--smoothing-fwhm", default=4.0, show_default=True, help="Millimetres; 0 for none."
 )
@@ -51,7 +60,10 @@ def fmri() -> None:
 )
 @click.option("--resume", is_flag=True, help="Go on after a run that was stopped.")
 @json_option
+@click.pass_context
 def learn(
+    ctx: click.Context,
+    /,
     images: tuple[str, ...],
     output: str,
     resume: bool,
@@ -59,6 +71,8 @@ def learn(
     smoothing_fwhm: float,
     alpha: float | None,
     confounds: tuple[str, ...],
+    task: str | None,
+    space: str | None,
     **parameters: Any,
 ) -> None:
     """Learn sparse maps from IMAGES, or from a folder of BIDS derivatives.
@@ -73,8 +87,8 @@ def learn(
             "with one that was stopped."
         )
     import somf.report  # noqa: F401  if it cannot be written, say so at once
+    from somf.checkpoints import Interrupted
     from somf.fmri import BrainDictionary
-    from somf.fmri.records import as_records
 
     model = BrainDictionary(
         alpha="auto" if alpha is None else alpha,
@@ -83,16 +97,44 @@ def learn(
         verbose=1,
         **parameters,
     )
-    data: Any = images[0] if len(images) == 1 else list(images)
-    model.fit(data, confounds=list(confounds) or None, resume=resume)
+    with checked_parameters(ctx):
+        model._check(resume)
+    records = _records(images, confounds, task, space)
+    try:
+        model.fit(records[0], confounds=records[1], resume=resume)
+    except Interrupted as error:
+        text = f"Stopped; to continue: {folder.resume_command}"
+        raise Failure(text, 128 + error.signal) from error
     atlas = folder.path / "maps.nii.gz"
     model.save_atlas(atlas)
     model.mask_img_.to_filename(folder.mask)
     write_trace(folder.trace, model.model_.trace_)
     model.model_.save(folder.model)
     folder.remove_checkpoints()
-    model.report(folder.report, imgs=as_records(data)[0][0])
+    first = [part and part[:1] for part in records]
+    model.report(folder.report, imgs=first[0], confounds=first[1])
     _show_result(folder, atlas, model, as_json)
+
+
+def _records(
+    images: tuple[str, ...],
+    confounds: tuple[str, ...],
+    task: str | None,
+    space: str | None,
+) -> tuple[list[Any], Any]:
+    """Return the images, and the confounds of each or None."""
+    from somf.fmri import load_bids
+    from somf.fmri.records import as_records
+
+    if task is None and space is None:
+        data: Any = images[0] if len(images) == 1 else list(images)
+        return as_records(data, list(confounds) or None)
+    if len(images) > 1 or not Path(images[0]).is_dir() or confounds:
+        raise click.UsageError(
+            "--task and --space choose runs of one folder of BIDS derivatives, with "
+            "its own confounds; leave them out where you name images or confounds."
+        )
+    return load_bids(images[0], task=task, space=space)
 
 
 def _show_result(folder: RunFolder, atlas: Path, model: Any, as_json: bool) -> None:

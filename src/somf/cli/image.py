@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from somf.cli.base import Command, Function, Group, json_option, show
+from somf.cli.base import (
+    Command,
+    Function,
+    Group,
+    checked_parameters,
+    json_option,
+    show,
+)
 
 if TYPE_CHECKING:
     from somf.image import PatchDictionary
@@ -77,7 +84,7 @@ def learn(
     _check_free(ctx, target, overwrite)
     import somf.report  # noqa: F401  if it cannot be written, say so at once
 
-    model = _learn(images, parameters)
+    model = _learn(ctx, images, parameters)
     folder.mkdir(parents=True, exist_ok=True)
     model.save(target)
     grid = model.atom_grid()
@@ -134,7 +141,6 @@ def denoise(
 
     from somf.cli.runs import written_beside
     from somf.image import read_image
-    from somf.image.files import as_image
     from somf.image.noise import estimate_sigma
     from somf.image.restoration import check_finite
 
@@ -152,29 +158,36 @@ def denoise(
         check_finite(row)  # before a long training
     if target.suffix == ".png":
         _check_suits_png(ctx, target, noisy)
-    fitted = _load(model) if model else _learn((source,), parameters)
+    fitted = _load(model) if model else _learn(ctx, (source,), parameters)
     if parameters["n_threads"] is not None:
         fitted.set_params(n_threads=parameters["n_threads"])
+    opened = fitted._known_image(noisy)  # with the bands that the model knows
     if sigma is None:
-        sigma = estimate_sigma(as_image(noisy))
+        sigma = estimate_sigma(opened.cube)
+    shape = opened.result_shape
     with written_beside(target) as beside:
         if target.suffix == ".npy":  # row by row, whatever its size
-            out = np.lib.format.open_memmap(beside, "w+", np.float32, noisy.shape)
+            out = np.lib.format.open_memmap(beside, "w+", np.float32, shape)
             fitted.denoise(noisy, sigma, step=step, out=out)
             out.flush()
         else:
             dtype = "uint16" if noisy.dtype == np.uint16 else "uint8"
             _write_png(beside, fitted.denoise(noisy, sigma, step=step), dtype)
-    facts = {"output": output, "sigma": sigma, "shape": noisy.shape}
+    facts = {"output": output, "sigma": sigma, "shape": shape}
     lines = [f"Noise of size {sigma:.4g} taken off: {output}"]
     show(as_json, facts, lines)
 
 
-def _learn(images: tuple[str, ...], parameters: dict[str, Any]) -> PatchDictionary:
+def _learn(
+    ctx: click.Context, images: tuple[str, ...], parameters: dict[str, Any]
+) -> PatchDictionary:
     from somf.image import PatchDictionary
 
     given = {name: value for name, value in parameters.items() if value is not None}
-    return PatchDictionary(**given).fit(list(images))
+    dictionary = PatchDictionary(**given)
+    with checked_parameters(ctx):
+        dictionary._check_parameters()
+    return dictionary.fit(list(images))
 
 
 def _load(path: str) -> PatchDictionary:

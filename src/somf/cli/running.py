@@ -153,8 +153,11 @@ def _newest(checkpoints: Path) -> Path | None:
 
 
 def _open(settings: Settings) -> tuple[Any, Any]:
-    val = open_data(settings.val) if settings.val else None
-    return open_data(settings.data), val
+    X = open_data(settings.data)
+    if not settings.val:
+        return X, None
+    mask = X.masker.mask_img_ if isinstance(X, NiftiSource) else None
+    return X, open_data(settings.val, mask)
 
 
 def _fit(

@@ -88,6 +88,14 @@ def load_model(path: str) -> SOMF:
     return SOMF.load(folder.model)
 
 
+def mask_of(path: str) -> str | None:
+    """Return where the features of a run of `somf fit` on brain images are."""
+    place = Path(path)
+    folder = RunFolder(place if place.is_dir() else place.parent)
+    known = folder.settings.exists() and folder.mask.exists()
+    return str(folder.mask) if known else None
+
+
 def newest_model(folder: RunFolder) -> SOMF:
     """Read the model of a run, or its newest checkpoint if it is not finished."""
     from somf.checkpoints import read_newest

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from somf import __version__
+from somf.cli.base import checked_parameters
 from somf.cli.options import (
     NONE,
     WORDS,
@@ -175,15 +176,13 @@ def check_settings(ctx: click.Context, settings: Settings) -> None:
 
     parameters = settings.parameters
     init = parameters["dict_init"]
-    try:
+    with checked_parameters(ctx):
         if init not in WORDS:
             if not os.path.isfile(init):
                 words = "'samples', 'random' or the path of a .npy file"
                 raise ValueError(f"dict_init={init!r} must be {words}.")
             parameters = parameters | {"dict_init": None}  # checked when it is read
         check_parameters(parameters)
-    except (ValueError, TypeError) as error:
-        raise click.UsageError(str(error), ctx) from error
 
 
 def make_parameters(settings: Settings) -> dict[str, Any]:

@@ -43,13 +43,13 @@ def transform(
     and the codes come here to be written.
     """
     from somf.cli.running import dask_client
-    from somf.cli.runs import load_model
+    from somf.cli.runs import load_model, mask_of
     from somf.progress import CountProgress
 
     target = Path(output)
     _check_output(ctx, target, data, overwrite)
     fitted = load_model(model)
-    source = open_data(data)
+    source = open_data(data, mask_of(model))
     shape = (source.shape[0], fitted.n_components_)
     with dask_client(dask) as client, CountProgress("transform") as progress:
         dtype = fitted.components_.dtype
@@ -136,10 +136,10 @@ def score(model: str, data: tuple[str, ...], dask: str | None, as_json: bool) ->
     the folder of a run.
     """
     from somf.cli.running import dask_client
-    from somf.cli.runs import load_model
+    from somf.cli.runs import load_model, mask_of
 
     fitted = load_model(model)
-    source = open_data(data)
+    source = open_data(data, mask_of(model))
     with dask_client(dask) as client:
         value = fitted.score(source, client=client)
     facts = {"score": value, "objective": -value, "n_samples": source.shape[0]}

@@ -12,7 +12,7 @@ from nilearn.decomposition import DictLearning
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from somf.checkpoints import find, read_newest
+from somf.checkpoints import Interrupted, find, read_newest
 from somf.estimator import SOMF
 from somf.fmri.atlas import write_atlas
 from somf.fmri.evaluation import explained_variance
@@ -235,7 +235,12 @@ class BrainDictionary(DictLearning):
         images, confounds = as_records(imgs, confounds)
         masker = fit_masker(self, images)
         source = self._open(masker, images, confounds)
-        self._take_over(masker, self._learn(source, masker))
+        try:
+            model = self._learn(source, masker)
+        except Interrupted as error:  # SOMF.resume would know nothing of brains
+            command = "fit(imgs, resume=True) of the same BrainDictionary"
+            raise Interrupted(error.signal, error.path, command) from error
+        self._take_over(masker, model)
         return self
 
     def _open(self, masker: Any, images: list[Any], confounds: Any) -> NiftiSource:
@@ -391,19 +396,23 @@ class BrainDictionary(DictLearning):
         return explained_variance(source, self.components_, per_component)
 
     def report(
-        self, path: str | os.PathLike[str] | None = None, *, imgs: Any = None
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        imgs: Any = None,
+        confounds: Any = None,
     ) -> Page:
         """Return a page about the run, with maps to look at and a viewer.
 
-        Needs the extra `report`. With `path`, it is written there, too. `imgs`, as for
-        `fit`, adds how well some of their volumes are reconstructed.
+        Needs the extra `report`. With `path`, it is written there, too. `imgs`, with
+        their `confounds`, as for `fit`, add how well some volumes are reconstructed.
         """
         check_is_fitted(self)
         from somf.report import BrainMaps
 
         volumes = None
         if imgs is not None:
-            volumes = self._open(self.masker_, *as_records(imgs))
+            volumes = self._open(self.masker_, *as_records(imgs, confounds))
         atoms = None  # maps on a surface are shown as profiles
         if len(self.components_img_.shape) == 4:
             atoms = BrainMaps(self.components_img_, self.mask_img_)

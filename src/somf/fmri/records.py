@@ -31,7 +31,7 @@ def as_records(images: Any, confounds: Any = None) -> tuple[list[Any], Any]:
             return _find_images(images), confounds
         name = os.fspath(images)
         if glob.has_magic(name):
-            found = sorted(glob.glob(name))
+            found = sorted(glob.glob(name, recursive=True))
             if not found:
                 raise FileNotFoundError(f"No file has a name like {name}.")
             return list(found), confounds
@@ -115,6 +115,7 @@ def _find_images(
     if len(spaces) > 1:
         raise ValueError(
             f"{os.fspath(folder)} holds runs in several spaces, {sorted(spaces)}: "
-            "choose one with load_bids(folder, space=...)."
+            "choose one with load_bids(folder, space=...), or --space on the command "
+            "line."
         )
     return [str(image) for image in images]

@@ -33,6 +33,7 @@ from somf.progress import PATIENCE, CountProgress
 from somf.sampling import as_generator
 from somf.solver.storage import plain
 from somf.sources.base import SampleSource
+from somf.sources.patches import PatchSource
 from somf.sources.stacked import StackedSource
 from somf.threads import Team, resolve_n_threads
 
@@ -278,7 +279,7 @@ class PatchDictionary(TransformerMixin, BaseEstimator):
         form = self._form
         image, stack, _ = self._known_image(X)
         if stack is not None:
-            source = form.source(image, stack, n_threads=self.n_threads)
+            source = self._patches(image, stack)
             return np.asarray(self.model_.transform(source))
         rows = range(0, image.shape[0], step)
         n_columns = len(range(0, image.shape[1], step))
@@ -415,6 +416,11 @@ class PatchDictionary(TransformerMixin, BaseEstimator):
     def _telling(self, what: str) -> CountProgress:
         return CountProgress(what, "rows", wanted=self.progress, delay=PATIENCE)
 
+    def _patches(self, image: Array, step: int) -> PatchSource:
+        """Return the patches of an image as samples of the model, gaps included."""
+        missing = self.model_.missing == "mask"
+        return self._form.source(image, step, missing=missing, n_threads=self.n_threads)
+
     def _known_image(self, X: Image) -> Opened:
         """Open an image that has as many bands as those of the training."""
         opened = self._form.open(X)
@@ -508,7 +514,7 @@ class PatchDictionary(TransformerMixin, BaseEstimator):
         if image is not None:
             cube, stack, _ = self._known_image(image)
             step = stack or min(self._form.patch_size)
-            patches = self._form.source(cube, step, n_threads=self.n_threads)
+            patches = self._patches(cube, step)
         atoms = PatchGrid(self.atoms_)
         return self.model_.report(path, X=patches, atoms=atoms)
 
