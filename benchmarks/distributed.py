@@ -178,6 +178,7 @@ def tell(turn, n_workers, parameters, rest, model):
 def floor(parameters, folder, seconds=4.0):
     """Print how long two processes take that have half a batch each, and no client."""
     paths = sorted(Path(folder).glob("*.npy"))
+    parameters = parameters | {"dict_init": "samples"}  # not an array, which travels
     half = parameters | {"batch_size": parameters["batch_size"] // 2}
     with workers(2) as client:
         one = client.submit(batch_seconds, paths, parameters, seconds).result()
