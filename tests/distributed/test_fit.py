@@ -34,7 +34,7 @@ def with_gaps(X):
     return X
 
 
-IDLE = {"n_components": 20, "alpha": 8.0, "dict_init": "random", "batch_size": 10}
+IDLE = {"n_components": 20, "alpha": 10.0, "dict_init": "random", "batch_size": 10}
 CASES = {
     "default": {},
     "everything in view": {"reduction": 1},
@@ -218,7 +218,7 @@ def test_nobody_gathers_the_samples(two, monkeypatch):
 def test_atoms_that_were_in_use_are_replaced(one, two, X, name, monkeypatch):
     """In the middle of an epoch, at its end, where lanes hand over, and at the last."""
 
-    def idle_atoms(self, used):
+    def idle_atoms(self, used, n_samples):
         self.n_calls = getattr(self, "n_calls", 0) + 1
         return np.array([0, 3] if self.n_calls in (4, 6, 18) else [], np.intp)
 
