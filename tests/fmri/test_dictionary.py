@@ -16,6 +16,7 @@ from sklearn.base import clone
 
 from somf import SOMF
 from somf.fmri import BrainDictionary, load_bids, simulate
+from somf.fmri.records import as_records
 from somf.fmri.start import independent_maps
 
 
@@ -321,6 +322,14 @@ def write_bids(folder, brains, space="MNI"):
             writer.writerow(columns)
             writer.writerows(values)
         (func / f"{stem.name}_desc-confounds_timeseries.json").write_text("{}")
+
+
+def test_a_pattern_may_reach_into_folders(tmp_path):
+    deep = tmp_path / "sub-1" / "func" / "a_bold.nii.gz"
+    deep.parent.mkdir(parents=True)
+    deep.touch()
+    images, confounds = as_records(str(tmp_path / "**" / "*_bold.nii.gz"))
+    assert (images, confounds) == ([str(deep)], None)
 
 
 def test_a_folder_of_derivatives(brains, quick, tmp_path):
