@@ -142,10 +142,11 @@ WORKLOADS = (  # data, settings, seconds of a fit
 
 def bench_workers(arguments):
     for name, settings, budget in WORKLOADS:
+        settings = {"dict_update": "observed"} | settings
         words = ", ".join(f"{key}={value}" for key, value in settings.items())
-        print(f"\n== workers: {name}, one thread each, {words or 'defaults'}")
+        print(f"\n== workers: {name}, one thread each, {words}")
         X, objective, parameters = problem(name, arguments.seed)
-        parameters |= settings | {"dict_update": "observed"}
+        parameters |= settings
         found = {1: [], 2: []}
         with tempfile.TemporaryDirectory() as folder:
             blocks = as_blocks(X, folder)
@@ -265,10 +266,14 @@ def wire_bytes(parameters, X, client, n_epochs):
 
 
 QUALITY = {  # whether on two workers of one thread, or here on two threads; settings
-    "two workers": (True, {"dict_update": "observed"}),
-    "local, the same algorithm": (False, {"dict_update": "observed", "n_threads": 2}),
+    "two workers": (True, {}),
+    'two workers, dict_update="observed"': (True, {"dict_update": "observed"}),
     'two workers, dict_update="all"': (True, {"dict_update": "all"}),
     "local": (False, {"n_threads": 2}),
+    'local, dict_update="observed"': (
+        False,
+        {"dict_update": "observed", "n_threads": 2},
+    ),
 }
 
 

@@ -68,8 +68,8 @@ client.wait_for_workers(2)
 # The same fit, here and there
 # ----------------------------
 # While a client is active, a list of files is learned from on its workers: the call is
-# the same. ``client=False`` stays here. Workers update the observed features of the
-# dictionary, as in the paper; so does the second of the local fits.
+# the same. ``client=False`` stays here. Workers exchange all features of the
+# dictionary until it has settled, and then those that they observed.
 settings = dict(
     n_components=n_sources,
     alpha=10.0,
@@ -82,8 +82,6 @@ settings = dict(
 SOMF(**settings | {"n_epochs": 1}).fit(paths)  # so that nothing is compiled below
 
 here = SOMF(**settings).fit(paths, X_val=held_out, client=False)
-alike = SOMF(**settings, dict_update="observed")
-alike.fit(paths, X_val=held_out, client=False)
 there = SOMF(**settings).fit(paths, X_val=held_out)
 
 # %%
@@ -109,14 +107,12 @@ with observed_by(kill):
 # %%
 # What it looks like
 # ------------------
-# Against the samples seen, two workers learn what the local fit with the same rule
-# learns, up to the luck of the draw. Against time they win nothing here: an iteration
-# takes a few milliseconds, and an exchange too. That changes with the size of the data;
-# the guide to several machines tells when.
+# Against the samples seen, two workers learn about what the local fit learns. Against
+# time they win nothing here: an iteration takes a few milliseconds, an exchange too.
+# That changes with the size of the data; the guide to several machines tells when.
 figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11, 3.4))
 runs = {
     "local": (here, "0.6", "-"),
-    "local, observed features": (alike, "C0", "-"),
     "two workers": (there, "C1", "--"),
     "two, then one": (survived, "C3", ":"),
 }

@@ -19,20 +19,35 @@ class Choices:
     batch_size: int
     most_pieces: int  # in which a batch may be taken
     dict_update: str
+    head_start: bool  # of workers: all features, until the dictionary has settled
     mask_block: int
     reads_observed: bool  # whether only the observed features of a batch are read
 
 
 def choose(
-    parameters: Mapping[str, Any], source: Source, n_components: int | None = None
+    parameters: Mapping[str, Any],
+    source: Source,
+    n_components: int | None = None,
+    *,
+    reduction: float | None = None,
+    n_workers: int = 1,
 ) -> Choices:
-    """Resolve the parameters of `SOMF` for a source."""
+    """Resolve the parameters of `SOMF` for a source.
+
+    `reduction` is what "auto" was found to be for the data, if that is known.
+    """
     n_samples, n_features = source.shape
     k = n_components or parameters["n_components"] or min(50, n_samples, n_features)
-    reduction = parameters["reduction"]
-    if reduction == "auto":
+    left_open = parameters["reduction"] == parameters["dict_update"] == "auto"
+    if parameters["reduction"] != "auto":
+        reduction = parameters["reduction"]
+    elif reduction is None:
         reduction = auto_reduction(n_features, k)
     dict_update = updated_features(parameters, n_features, k, reduction)
+    head_start = False
+    if n_workers > 1 and parameters["dict_update"] == "auto":  # traffic falls with it
+        head_start = left_open and dict_update == "all" and reduction > 1
+        dict_update = "observed"
     reads_observed = (
         _suits_masks(source, parameters["mask_block"], reduction)
         and parameters["aggregation"] == "masked"
@@ -53,6 +68,7 @@ def choose(
         batch_size=batch_size,
         most_pieces=most_pieces(batch_size, k) if cut else 1,
         dict_update=dict_update,
+        head_start=head_start,
         mask_block=min(int(block or 1), n_features),
         reads_observed=reads_observed,
     )

@@ -115,7 +115,9 @@ class SOMF(
         if `code_estimator` is "masked" and `aggregation` is not, and if there are as
         many observed features as atoms. With all, the reduction saves time in the codes
         only, but every iteration improves every feature, and large batches pay. On
-        several workers "auto" is "observed", so that traffic falls with the reduction.
+        several workers "auto" is "observed", so that traffic falls with the reduction;
+        with ``reduction="auto"`` all features are exchanged until the objective no
+        longer falls fast.
     mask : {"cycle", "bernoulli"}, default="cycle"
         Features are observed by turns in an order that is drawn anew for each turn, or
         each by a coin of its own.
@@ -512,7 +514,9 @@ class SOMF(
             self._solver(
                 team,
                 idle_limit,
-                pieces if self.local_steps == 1 else 1,  # draws are far ahead
+                # Draws are far ahead with local steps, and exchanges of all features
+                # should not be more than they are.
+                1 if self.local_steps > 1 or choices.head_start else pieces,
                 Coordinator,
                 choices.dict_update,
             ),
@@ -530,16 +534,14 @@ class SOMF(
         )
 
     def _choices(self, source: Source) -> Choices:
-        parameters = self._parameters(source) | {"reduction": self.reduction_}
-        return choose(parameters, source, self.n_components_)
+        return self._choose(source, self.n_components_, self.reduction_)
 
-    def _parameters(self, source: Source) -> dict[str, Any]:
-        """Return the parameters; several workers exchange what they observed."""
-        parameters: dict[str, Any] = self.get_params(deep=False)
-        several = getattr(source, "n_lanes", 1) > 1
-        if several and parameters["dict_update"] == "auto":
-            parameters["dict_update"] = "observed"
-        return parameters
+    def _choose(
+        self, source: Source, k: int | None, reduction: float | None = None
+    ) -> Choices:
+        parameters = self.get_params(deep=False)
+        n_workers = getattr(source, "n_lanes", 1)
+        return choose(parameters, source, k, reduction=reduction, n_workers=n_workers)
 
     def _validation(
         self, team: Team, held_out: Source | None, cluster: Cluster | None
@@ -668,7 +670,7 @@ class SOMF(
             k = len(init)
             if source.feature_order is not None:
                 init = init[:, source.feature_order]
-        choices = choose(self._parameters(source), source, k)
+        choices = self._choose(source, k)
         wanted = requirements(self)
         k = choices.n_components
         atoms = initial_atoms(init, source, k, constraint, rng, wanted)

@@ -147,10 +147,8 @@ def plan(
     check_number("bandwidth", bandwidth, 1)
     check_number("latency", latency, 0)
     shared = _share(X, source, n_workers)
-    decided = parameters
-    if shared is not None and shared.n_lanes > 1 and model.dict_update == "auto":
-        decided = parameters | {"dict_update": "observed"}  # as fit does
-    choices = choose(decided, source, n_given)
+    n_lanes = 1 if shared is None else shared.n_lanes
+    choices = choose(parameters, source, n_given, n_workers=n_lanes)
     order = sample_order(source, choices, bool(model.shuffle))
     n_samples, n_features = source.shape
     row_bytes = n_features * source.dtype.itemsize
@@ -255,9 +253,7 @@ def _reasons(
         "batch_size": "a pass over the atoms is then a small part of an iteration",
         "code_estimator": "no memory of samples, and the fastest on all data tried",
         "aggregation": "all features are kept up to date",
-        "dict_update": "every iteration improves every feature"
-        if choices.dict_update == "all"
-        else "the paper's partial update",
+        "dict_update": _why_updated(choices),
         "mask_block": "whole chunks of features are read"
         if choices.reads_observed
         else "single features mix best in memory",
@@ -267,6 +263,14 @@ def _reasons(
         if name in parameters and parameters[name] != default[name]:
             chosen[name] = "as you set it"
     return chosen
+
+
+def _why_updated(choices: Choices) -> str:
+    if choices.dict_update == "all":
+        return "every iteration improves every feature"
+    if choices.head_start:
+        return "traffic falls with the reduction; all features until they have settled"
+    return "the paper's partial update"
 
 
 def _advice(

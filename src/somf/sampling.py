@@ -25,6 +25,11 @@ class Mask:
     n_features: int
     scale: float
 
+    @classmethod
+    def everything(cls, n_features: int) -> Mask:
+        """Hide nothing."""
+        return cls(np.arange(n_features), n_features, 1.0)
+
     @property
     def observes_all(self) -> bool:
         """Whether nothing is hidden."""
@@ -46,7 +51,7 @@ class MaskSampler:
         self.block = block
         self.n_blocks = -(-n_features // block)
         self.cycle: Indices = np.empty(0, np.intp)  # what is left of it
-        self._everything = Mask(np.arange(n_features), n_features, 1.0)
+        self._everything = Mask.everything(n_features)
 
     def draw(self, reduction: float, rng: np.random.Generator) -> Mask:
         """Draw the mask of the next iteration."""

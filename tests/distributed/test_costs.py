@@ -36,7 +36,7 @@ def n_bytes(message):
 def arrays(task):
     """Bytes of a task without its scalars, which Dask packs with the message."""
     ahead = task.ahead is not None and task.ahead.features is not None
-    return n_bytes(task) - 8 - sum(4 * 8 + 8 for _ in task.visits) - 16 * ahead
+    return n_bytes(task) - 16 - sum(4 * 8 + 8 for _ in task.visits) - 16 * ahead
 
 
 @pytest.fixture

@@ -83,6 +83,7 @@ LOSSES = {
     "observed": {"dict_update": "observed"},
     "masked": {"aggregation": "masked"},
     "gram": {"code_estimator": "gram"},
+    "head start": {"reduction": "auto"},
 }
 
 
@@ -150,11 +151,26 @@ def test_statistics_survive_a_loss(mortal, X, n_steps, kind, monkeypatch):
     np.testing.assert_allclose(model.state_.C, whole.state_.C, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("staleness", [3, 0])
-@pytest.mark.parametrize("name", ["observed", "masked"])
-def test_a_slow_worker(two, X, staleness, name, caplog, monkeypatch):
-    monkeypatch.setattr(crew, "SLOW_SECONDS", 0.3)
-    settings = SETTINGS | LOSSES[name] | {"max_staleness": staleness, "n_epochs": 4}
+@pytest.mark.parametrize("step", [2, 13])
+def test_statistics_survive_a_loss_in_a_head_start(
+    mortal, head_start, X, step, monkeypatch
+):
+    """It ends after 8 iterations: workers have kept nothing until then."""
+    monkeypatch.setattr(Coordinator, "minimize", lambda self: None)
+    settings = SETTINGS | head_start
+    X = blocks(X, 60)
+    whole = SOMF(**settings).fit(X, client=mortal)
+    calls = noted(monkeypatch, Cluster, "call")
+    with at_step(step, lambda: kill(mortal)):
+        model = SOMF(**settings).fit(X, client=mortal)
+    np.testing.assert_allclose(model.state_.B, whole.state_.B, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(model.state_.C, whole.state_.C, rtol=1e-9, atol=1e-12)
+    again = [len(args[2]) for _, args, _ in calls if args[1] == "catch_up"]
+    assert sum(again) == max(0, step - 8)
+
+
+def note_late(monkeypatch):
+    """Note in which exchange answers come that are late."""
     late, absorb = [], Ledger.absorb_late
 
     def note(self, seat, answer):
@@ -162,6 +178,15 @@ def test_a_slow_worker(two, X, staleness, name, caplog, monkeypatch):
         absorb(self, seat, answer)
 
     monkeypatch.setattr(Ledger, "absorb_late", note)
+    return late
+
+
+@pytest.mark.parametrize("staleness", [3, 0])
+@pytest.mark.parametrize("name", ["observed", "masked", "head start"])
+def test_a_slow_worker(two, head_start, X, staleness, name, caplog, monkeypatch):
+    monkeypatch.setattr(crew, "SLOW_SECONDS", 0.3)
+    settings = SETTINGS | LOSSES[name] | {"max_staleness": staleness, "n_epochs": 4}
+    late = note_late(monkeypatch)
     halves = [Slow(X[:120], 0), Slow(X[120:], 0)]
     fast = SOMF(**settings | {"max_staleness": 0}).fit(halves, client=two)
     halves[1] = Slow(X[120:], 1.0, reads=(5, 20))
@@ -194,6 +219,23 @@ def test_late_answers_keep_the_mass(two, X, monkeypatch):
         here = SOMF(**settings | more | {"n_epochs": 1}).fit(same[:20])
         np.testing.assert_allclose(slow.state_.C, here.state_.C, rtol=1e-6, atol=1e-9)
         np.testing.assert_allclose(slow.state_.B, here.state_.B, rtol=1e-6, atol=1e-9)
+
+
+def test_an_answer_that_outlasts_a_head_start(two, head_start, monkeypatch):
+    """Of the same code for all samples, whatever is observed, no part gets lost."""
+    monkeypatch.setattr(crew, "SLOW_SECONDS", 0.3)
+    monkeypatch.setattr(Coordinator, "minimize", lambda self: None)
+    late = note_late(monkeypatch)
+    same = np.ones((ROWS, 90))
+    halves = [Slow(same[:120], 0), Slow(same[120:], 1.0, reads=(8, 9))]
+    settings = SETTINGS | head_start | {"n_epochs": 2, "n_components": 1}
+    settings["dict_init"] = same[:1]
+    model = SOMF(**settings).fit(halves, client=two)
+    assert any(answer.number <= 8 < number for number, answer in late)
+    assert model.n_steps_ == 24
+    here = SOMF(**settings | {"n_epochs": 1}).fit(same[:20])
+    np.testing.assert_allclose(model.state_.C, here.state_.C, rtol=1e-6)
+    np.testing.assert_allclose(model.state_.B, here.state_.B, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

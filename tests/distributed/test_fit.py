@@ -1,5 +1,10 @@
 """A fit on workers is the fit here: to the bit on one, to rounding on several."""
 
+import logging
+import re
+from dataclasses import replace
+from types import SimpleNamespace
+
 import dask.array as da
 import numpy as np
 import pytest
@@ -9,10 +14,12 @@ from dask_workers import SETTINGS, assert_same_bits, samples, started
 import somf.estimator
 from somf import SOMF
 from somf.distributed.crew import Crew
+from somf.distributed.ledger import Coordinator, Ledger
+from somf.distributed.run import FEWEST
 from somf.progress import observed_by
-from somf.sampling import SampleOrder, StratifiedOrder
+from somf.sampling import Mask, SampleOrder, StratifiedOrder
 from somf.solver import schedule
-from somf.solver.iteration import Factorization
+from somf.solver.iteration import Factorization, Settings
 from somf.sources import as_source
 from somf.sources.chunked import DaskSource
 
@@ -130,6 +137,86 @@ def test_two_workers_are_one_solver(two, X, name, monkeypatch):
     there = SOMF(**settings).fit(da.from_array(X, chunks=chunks), client=two)
     assert_close(there, fit_here(X, settings, [55, 55], monkeypatch))
     assert (there.trace_["replaced_atoms"][-1] > 0) == ("idle" in name)
+
+
+def settling(step):
+    """Update all features of the dictionary until it has settled, then the observed."""
+
+    def settling_step(self, batch, mask):
+        t = self.state.n_steps
+        settled = t >= FEWEST and self.state.pace.has_settled(t)
+        update = "observed" if settled else "all"
+        self.settings = replace(self.settings, dict_update=update)
+        return step(self, batch, mask)
+
+    return settling_step
+
+
+@pytest.mark.parametrize("n_steps", [1, 2, 4])
+def test_a_head_start_with_all_features(
+    two, head_start, X, n_steps, monkeypatch, caplog
+):
+    settings = SETTINGS | head_start | {"max_staleness": 0, "code_tol": 1e-12}
+    settings["n_epochs"] *= n_steps
+    masks, starts, absorb = [], [], Ledger.absorb
+
+    def note(self, mask, answers):
+        masks.append(mask.observes_all)
+        starts.append(self.state.n_steps)
+        return absorb(self, mask, answers)
+
+    monkeypatch.setattr(Ledger, "absorb", note)
+    with caplog.at_level(logging.INFO, "somf"):
+        there = SOMF(**settings, local_steps=n_steps).fit(
+            da.from_array(X, chunks=(55, 90)), client=two
+        )
+    n_whole = sum(masks)
+    assert masks == [True] * n_whole + [False] * (len(masks) - n_whole)
+    assert FEWEST <= n_whole <= len(masks) // 2
+    assert "dict_update='observed', all features at first" in caplog.text
+    n_first = int(re.search(r"exchanged for (\d+) iterations", caplog.text)[1])
+    assert starts[n_whole - 1] < n_first <= starts[n_whole]
+    if n_steps == 1:
+        monkeypatch.setattr(Factorization, "step", settling(Factorization.step))
+        assert_close(there, fit_here(X, settings, [55, 55], monkeypatch))
+    else:
+        assert there.state_.pace.exponent == schedule.SETTLED_U
+
+
+def test_a_head_start_ends_once():
+    solver = object.__new__(Coordinator)
+    solver.head_start = 4
+    solver.settings = Settings(schedule=schedule.Schedule(reduction=3.0))
+    solver.state = SimpleNamespace(pace=schedule.Pace(), n_steps=0)
+    mask = Mask(np.arange(3), 9, 3.0)
+    for t, objective in enumerate([1.0, 0.5, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2] + 8 * [0.1]):
+        assert solver.exchanged(mask).observes_all == (t < 8)
+        solver.state.n_steps += 1
+        solver.note_pace(t + 1, objective)
+    assert solver.exchanged(mask) is mask
+    assert solver.state.pace.exponent == schedule.SETTLED_U
+    solver.state = SimpleNamespace(pace=schedule.Pace(), n_steps=0)
+    for t in range(1, 1026):  # it falls and falls
+        assert solver.exchanged(mask).observes_all == (t <= 1024)
+        solver.state.n_steps += 1
+        solver.note_pace(t, 1 / t)
+        assert (solver.state.pace.exponent < schedule.SETTLED_U) == (1 < t < 1024)
+
+
+def test_who_has_told_everything():
+    def seat(whole, awaited=False):
+        return SimpleNamespace(
+            task=SimpleNamespace(whole=whole), future=object() if awaited else None
+        )
+
+    crew = object.__new__(Crew)
+    for seats, told in (
+        ([seat(True), seat(True)], True),
+        ([seat(True), seat(True, awaited=True)], False),
+        ([seat(True), seat(False)], False),  # late with less, and not asked since
+    ):
+        crew.seats = seats
+        assert crew.has_told_all == told
 
 
 def local_steps_by_hand(X, settings, n_rows):

@@ -62,6 +62,27 @@ def test_settings_are_those_of_a_fit_on_workers(X, client):
     assert told.workers.exchanges_per_epoch == model.n_steps_
 
 
+def test_a_head_start(X):
+    model = SOMF(K, alpha=1.0, batch_size=BATCH, n_threads=1)
+    told = plan(X, model, seconds=0, n_workers=4)
+    assert told.settings["dict_update"] == "observed"
+    assert "until they have settled" in told.reasons["dict_update"]
+    given = plan(X, make_model(), seconds=0, n_workers=4).workers
+    assert told.workers.bytes_up == given.bytes_up
+    both = exchange_bytes(Sizes(500, P, K, BATCH, 3, n_workers=4, dict_update="all"))
+    assert told.workers.head_start_bytes == int(both.up + both.down)
+    assert given.head_start_bytes == 0
+    words = "both ways until the dictionary has settled"
+    assert any(words in line for line in told.workers.lines())
+    assert not any(words in line for line in given.lines())
+    more = told.workers.client_memory_bytes - given.client_memory_bytes
+    assert more > 4 * (both.up + both.down) / 2  # answers of all workers at a time
+    for settings in ({"dict_update": "observed"}, {"aggregation": "masked"}):
+        strict = plan(X, SOMF(K, **settings), seconds=0, n_workers=4)
+        assert strict.workers.head_start_bytes == 0
+    assert plan(X, model, seconds=0, n_workers=1).workers.head_start_bytes == 0
+
+
 def test_memory_is_shared_but_for_the_dictionary(X):
     two, four = (plan(X, make_model(), seconds=0, n_workers=n).workers for n in (2, 4))
     assert two.samples_bytes == two.n_samples * P * 4

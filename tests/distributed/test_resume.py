@@ -15,6 +15,7 @@ from dask_workers import SETTINGS, assert_same_bits, samples, started, until
 
 from somf import SOMF, Interrupted
 from somf.checkpoints import find
+from somf.distributed.run import FEWEST
 from somf.progress import observed_by
 
 CLIENT = Path(__file__).parents[1] / "killed_client.py"
@@ -64,6 +65,29 @@ def test_the_same_bits_on_as_many_workers(clients, X, tmp_path, name):
     resumed = SOMF.resume(tmp_path / "run", X, client=clients[2])
     assert 0 < model.n_steps_ < resumed.n_steps_
     assert_same_bits(resumed, whole)
+
+
+@pytest.mark.parametrize("n_saved", [2, 40])
+def test_the_same_bits_during_a_head_start_and_after(
+    clients, head_start, X, tmp_path, n_saved
+):
+    X = da.from_array(X, chunks=(60, 90))
+    settings = LONG | head_start
+    whole = SOMF(**settings).fit(X, client=clients[2])
+    model = SOMF(**settings, checkpoint=tmp_path / "run")
+    stopped = observed_by(lambda model, report: stop_at(model.n_steps_, n_saved))
+    with pytest.raises(StoppedError), stopped:
+        model.fit(X, client=clients[2])
+    saved = SOMF.load(find(tmp_path / "run")[-1]).state_
+    is_over = saved.n_steps >= FEWEST and saved.pace.has_settled(saved.n_steps)
+    assert is_over == (n_saved > 20)
+    resumed = SOMF.resume(tmp_path / "run", X, client=clients[2])
+    assert_same_bits(resumed, whole)
+
+
+def stop_at(n_steps, last):
+    if n_steps > last:
+        raise StoppedError
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 0), (0, 2)])

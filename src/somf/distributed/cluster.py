@@ -130,7 +130,7 @@ class Seat:
     answered: int = 0
     n_losses: int = 0  # workers that it has lost since its last answer
     n_samples: int = 0  # that it has coded
-    log: deque[Task] = field(default_factory=deque)  # answered since the last hand-over
+    log: deque[Task] = field(default_factory=deque)  # answered since it told all of B
 
     @property
     def rows(self) -> str:

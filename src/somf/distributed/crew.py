@@ -100,11 +100,12 @@ class Crew:
             for i, pieces in enumerate(parts)
         ]
         logger.info(
-            "%d %s %d samples, with dict_update=%r. Dask's dashboard: %s",
+            "%d %s %d samples, with dict_update=%r%s. Dask's dashboard: %s",
             len(parts),
             "worker has" if len(parts) == 1 else "workers share",
             firsts[-1],
             self.solver.settings.dict_update,
+            ", all features at first" if self._starts else "",
             self.cluster.dashboard,
         )
         self.ledger.begin_anew()
@@ -150,6 +151,11 @@ class Crew:
             sampler.order = new
         return bool(old.shuffle)
 
+    @property
+    def _starts(self) -> bool:
+        """Whether all features are exchanged, for now."""
+        return self.solver.has_head_start(self.solver.state.n_steps)
+
     def is_ill_seated(self) -> bool:
         """Whether workers have come, or some have the rows of others, too."""
         workers = self.cluster.workers()
@@ -183,6 +189,14 @@ class Crew:
     def free(self) -> list[Seat]:
         """Seats that have nothing to do."""
         return [seat for seat in self.seats if seat.future is None]
+
+    @property
+    def has_told_all(self) -> bool:
+        """Whether no worker keeps anything of B, or has an answer on its way."""
+        return all(
+            seat.future is None and seat.task is not None and seat.task.whole
+            for seat in self.seats
+        )
 
     def have_samples(self, group: list[Draw]) -> bool:
         """Whether workers that are free have samples in all iterations."""
@@ -266,7 +280,9 @@ class Crew:
         seat.answered += 1
         seat.n_losses = 0
         seat.n_samples += sum(len(visit.rows) for visit in seat.task.visits)
-        if not self.solver.hears_all:
+        if seat.task.whole:  # it has kept nothing
+            seat.log.clear()
+        elif not self.solver.masked:
             seat.log.append(seat.task.again())
         return answer
 

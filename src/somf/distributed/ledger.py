@@ -6,6 +6,7 @@ known of it fades as all statistics do, by the clock of the run.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import deque
 from collections.abc import Iterable
@@ -23,15 +24,23 @@ from somf.solver.aggregation import mix, visit
 from somf.solver.coding import REMEMBERS_SAMPLES
 from somf.solver.iteration import Aggregated, Factorization
 from somf.solver.observation import View
+from somf.solver.schedule import SETTLED_U
 from somf.solver.state import State
 from somf.solver.workspace import Workspace
 
 Array = NDArray[Any]
+logger = logging.getLogger("somf")
 Answers = list[tuple[Seat, Answer]]
 
 
 class Coordinator(Factorization):
-    """The state of a run, without memory of samples: workers have that."""
+    """The state of a run, without memory of samples: workers have that.
+
+    With a head start, exchanges are of all features until the objective has settled,
+    whatever `settings` say: features that wait for their turn would hold up the others.
+    """
+
+    head_start = 0  # iterations that it lasts at least; 0 if there is none
 
     def _remember(self, n_samples: int) -> None:
         self.state.averages = None
@@ -56,11 +65,37 @@ class Coordinator(Factorization):
         """Whether workers tell all that they know in every exchange."""
         return self.masked or self.settings.updates_all
 
+    def exchanged(self, mask: Mask) -> Mask:
+        """Return the features of the next exchange, whose last iteration has a mask."""
+        if self.settings.updates_all or self.has_head_start(self.state.n_steps):
+            return Mask.everything(mask.n_features)
+        return mask
+
+    def has_head_start(self, n_steps: int) -> bool:
+        """Whether it is not over yet after some iterations."""
+        young = n_steps < self.head_start
+        return young or (
+            self.head_start > 0 and not self.state.pace.has_settled(n_steps)
+        )
+
+    def note_pace(self, t: int, objective: float) -> None:
+        """Let the weights follow the objective, where all features are updated."""
+        pace = self.state.pace
+        if not self.has_head_start(t - 1):
+            super().note_pace(t, objective)
+            return
+        pace.note(t, objective, self.settings.most_pieces)
+        if not self.has_head_start(t):
+            pace.exponent = SETTLED_U  # statistics have to last from now on
+            logger.info(
+                "All features were exchanged for %d iterations; from now on it is the "
+                "observed ones.",
+                t,
+            )
+
     def absorb(self, view: View, B: Array) -> None:
         """Update the dictionary, given B on the features in view."""
-        whole = self.settings.dict_update == "all"
-        D = self.state.D if whole else view.D
-        self._aggregated = Aggregated(view, D, B, lambda: None)
+        self._aggregated = Aggregated(view, view.D, B, lambda: None)
         self.minimize()
 
 
@@ -150,15 +185,15 @@ class Ledger:
     # -- what workers tell -----------------------------------------------------------
 
     def absorb(self, mask: Mask, answers: Answers) -> View:
-        """Put answers together, and update the dictionary; returns what was seen."""
+        """Put answers on some features together, and update the dictionary there.
+
+        Returns what was seen.
+        """
         state, solver = self.state, self.solver
         gain = state.C.dtype.type(self._gain(answers))
         for seat, answer in answers:
             state.C += answer.C * gain
             seat.clock = state.clock
-        if solver.settings.dict_update == "all" or mask.observes_all:
-            n_features = state.D.shape[1]
-            mask = Mask(np.arange(n_features), n_features, 1.0)
         view = View(mask, state.D, solver.team, self._workspace)
         solver.absorb(view, self._merge(view, answers))
         return view

@@ -97,6 +97,7 @@ class Task:
     number: int  # of the exchange
     news: News | None
     visits: tuple[Visit, ...]
+    whole: bool  # whether B is told on all features, not on those of the last mask
     ahead: Preview | None = None  # None if there is nothing to read ahead
 
     def again(self) -> Task:

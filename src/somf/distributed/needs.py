@@ -45,6 +45,7 @@ class WorkersPlan:
     client_memory_bytes: int
     bytes_down: int  # in an exchange, to each worker
     bytes_up: int  # in an exchange, from each worker
+    head_start_bytes: int  # both ways, while all features are exchanged; 0 if never
     hand_over_bytes: int  # from each worker
     hand_overs_per_epoch: float
     exchanges_per_epoch: int
@@ -81,6 +82,11 @@ class WorkersPlan:
             f"network of an exchange: {show_bytes(self.bytes_down)} down and "
             f"{show_bytes(self.bytes_up)} up for each worker",
         ]
+        if self.head_start_bytes:
+            lines[-1] += (
+                f", or {show_bytes(self.head_start_bytes)} both ways until the "
+                "dictionary has settled"
+            )
         if self.hand_overs_per_epoch:
             n = self.hand_overs_per_epoch
             lines[-1] += (
@@ -90,8 +96,9 @@ class WorkersPlan:
             return lines
         assert self.coding_seconds is not None and self.client_seconds is not None
         assert self.network_seconds is not None
+        later = " after that" if self.head_start_bytes else ""
         lines.append(
-            f"an epoch takes about {show_time(self.seconds_per_epoch)}: "
+            f"an epoch{later} takes about {show_time(self.seconds_per_epoch)}: "
             f"{show_time(self.coding_seconds)} for codes, "
             f"{show_time(self.client_seconds)} for the dictionary, "
             f"{show_time(self.network_seconds)} for a network of "
@@ -138,6 +145,7 @@ def plan_workers(
     alone; None if they are not known.
     """
     sizes = sizes_of(parameters, choices, source)
+    most = replace(sizes, dict_update="all") if choices.head_start else sizes
     pieces = max(share_out(source.pieces, source.n_lanes), key=_n_rows)
     part = lay_out(pieces, source)
     own = replace(choices, batch_size=max(1, round(sizes.share)))
@@ -145,9 +153,8 @@ def plan_workers(
     sent, flops = exchange_bytes(sizes), exchange_flops(sizes)
     samples = sum(_kept_bytes(piece, source) for piece in joined(pieces))
     memory = memory_bytes(parameters, own, part, order.mix) + samples
-    memory += averages_bytes(parameters, own, part) + int(sent.up + sent.down)
-    if source.n_lanes > 1:  # where B begins anew while the old one is on its way
-        memory += int(sent.hand_over)
+    memory += averages_bytes(parameters, own, part)
+    memory += max(_on_its_way(sizes), _on_its_way(most))
     n_epoch = sizes.exchanges_per_epoch * sizes.local_steps
     told = None if seconds is None else _predict(sizes, network, seconds, source)
     return WorkersPlan(
@@ -156,9 +163,10 @@ def plan_workers(
         memory_bytes=memory,
         samples_bytes=samples,
         reading_bytes=reading_bytes(own, part, order.mix),
-        client_memory_bytes=client_bytes(sizes),
+        client_memory_bytes=max(client_bytes(sizes), client_bytes(most)),
         bytes_down=int(sent.down),
         bytes_up=int(sent.up),
+        head_start_bytes=int(exchange_bytes(most).total) if most is not sizes else 0,
         hand_over_bytes=int(sent.hand_over),
         hand_overs_per_epoch=sizes.exchanges_per_epoch * sizes.hand_overs,
         exchanges_per_epoch=sizes.exchanges_per_epoch,
@@ -168,6 +176,14 @@ def plan_workers(
         latency=network.latency,
         **({} if told is None else _seconds(told, n_epoch)),
     )
+
+
+def _on_its_way(sizes: Sizes) -> int:
+    """Return the bytes of messages that a worker makes or reads."""
+    sent = exchange_bytes(sizes)
+    # Where B begins anew, the old one is on its way.
+    renewed = sent.hand_over if sizes.n_workers > 1 else 0
+    return int(sent.up + sent.down + renewed)
 
 
 def _seconds(told: Prediction, n_iterations: int) -> dict[str, float]:

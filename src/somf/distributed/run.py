@@ -29,6 +29,7 @@ from somf.solver.state import State
 from somf.solver.trace import Trace
 from somf.sources.base import Requirements, Source
 
+FEWEST = 8  # exchanges of a head start before its end
 FLUSH = 4  # cycles of masks after which workers hand over all of their share of B
 SOON = 5.0  # seconds that somebody who wants to stop can wait for that
 
@@ -71,6 +72,8 @@ class DistributedRun(Run):
             cluster, source, self.ledger, choices, wanted, n_threads, max_staleness
         )
         self.local_steps = local_steps
+        if choices.head_start:
+            solver.head_start = FEWEST * local_steps
         self.settled = True
         self._since_flush = 0
         self._memory = solver.state.averages  # of samples, until workers have it
@@ -132,19 +135,20 @@ class DistributedRun(Run):
         start = time.perf_counter()
         state, solver, ledger = self.state, self.solver, self.ledger
         ledger.number += 1
-        answers, late, weights = self._ask(group, following)
+        mask = solver.exchanged(group[-1].mask)
+        answers, late, weights = self._ask(group, following, mask.observes_all)
         coded = time.perf_counter() - start
         for seat, answer in late:
             ledger.absorb_late(seat, answer)
         for weight in weights:
             solver.forget(weight)
-        view = ledger.absorb(group[-1].mask, answers)
+        view = ledger.absorb(mask, answers)
         ledger.note_change(view, self._replace_idle_atoms(answers))
         ledger.forget_changes(self.crew.seats)
         state.n_steps += len(group)
         state.n_seen += sum(len(draw.rows) for draw in group)
-        self.settled = solver.hears_all
-        self._since_flush += 1
+        self.settled = solver.hears_all or self.crew.has_told_all
+        self._since_flush = 0 if self.settled else self._since_flush + 1
         seconds = {
             "code": coded,
             "dictionary": time.perf_counter() - start - coded,
@@ -155,9 +159,12 @@ class DistributedRun(Run):
         ]
 
     def _ask(
-        self, group: list[Draw], following: list[Draw]
+        self, group: list[Draw], following: list[Draw], whole: bool
     ) -> tuple[Answers, Answers, list[float]]:
-        """Let workers code their samples; returns answers, late ones, and weights."""
+        """Let workers code their samples; returns answers, late ones, and weights.
+
+        `whole` is whether they tell B on all features.
+        """
         state, crew = self.state, self.crew
         schedule = self.solver.settings.schedule
         steps = range(state.n_steps + 1, state.n_steps + 1 + len(group))
@@ -165,14 +172,16 @@ class DistributedRun(Run):
         if not crew.have_samples(group):  # only those that are slow have
             self._absorb_all_late()
         for seat in crew.free:
-            task = self._task(seat, group, weights)
+            task = self._task(seat, group, weights, whole)
             if following and crew.source.is_read:
                 task = replace(task, ahead=self._preview(seat, following[0]))
             crew.send(seat, task)
             seat.known = self.ledger.number - 1
         return *crew.collect(), weights
 
-    def _task(self, seat: Seat, group: list[Draw], weights: list[float]) -> Task:
+    def _task(
+        self, seat: Seat, group: list[Draw], weights: list[float], whole: bool
+    ) -> Task:
         visits = []
         now = self.state.clock
         for i, (draw, weight) in enumerate(zip(group, weights, strict=True)):
@@ -190,7 +199,7 @@ class DistributedRun(Run):
                     self.state.n_steps + i,
                 )
             )
-        return Task(self.ledger.number, self.ledger.news(seat), tuple(visits))
+        return Task(self.ledger.number, self.ledger.news(seat), tuple(visits), whole)
 
     def _preview(self, seat: Seat, draw: Draw) -> Preview:
         rows = seat.rows_in(draw) - seat.setup.first_row

@@ -203,9 +203,10 @@ class Lane:
             used |= coded.codes.used
             losses.append(coded.objective * len(visit.rows))
             n_nonzero.append(coded.codes.n_nonzero)
-            B = self._aggregate(coded, visit, last=i + 1 == len(task.visits))
+            last = i + 1 == len(task.visits)
+            B = self._aggregate(coded, visit, last, task.whole)
         if B is None and not self._sends_batch:
-            B = self._observed(task.visits[-1])
+            B = self._all() if task.whole else self._observed(task.visits[-1])
         return Answer(
             task.number,
             B,
@@ -259,23 +260,21 @@ class Lane:
         """Whether the batch in view is all that is told, and nothing is kept."""
         return self.setup.settings.aggregation == "masked"
 
-    def _aggregate(self, coded: Coded, visit: Visit, last: bool) -> Array | None:
+    def _aggregate(
+        self, coded: Coded, visit: Visit, last: bool, whole: bool
+    ) -> Array | None:
         """Add a batch to B; return what the client gets of it, after the last batch."""
         state, codes = self.state, coded.codes
         if self._sends_batch:
             return observed_sums(coded.seen, codes, visit.total)
-        settings = self.setup.settings
-        whole = settings.dict_update == "all" or not last
-        rule = everywhere if whole else AGGREGATIONS[settings.aggregation]
+        all_now = whole or not last
+        aggregation = self.setup.settings.aggregation
+        rule = everywhere if all_now else AGGREGATIONS[aggregation]
         B, finish = rule(state, coded.seen, codes, visit.weight, visit.total)
-        if not last:
+        if all_now:
             finish()
-            return None
-        features = coded.seen.mask.features
-        if B is state.B:  # all features are exchanged
-            finish()
-            return self._all()
-        self._begin_rest(finish, features)
+            return self._all() if last else None
+        self._begin_rest(finish, coded.seen.mask.features)
         return B
 
     def _wait_out(self, visit: Visit) -> None:
@@ -285,12 +284,10 @@ class Lane:
 
     def _observed(self, visit: Visit) -> Array:
         """Return B on the features of the exchange, when no batch brought it up."""
-        mask = visit.features.mask()
-        if mask.observes_all or self.setup.settings.dict_update == "all":
-            return self._all()
-        B = self.state.B[:, mask.features]
+        features = visit.features.mask().features
+        B = self.state.B[:, features]
         if self._clears:
-            self.state.B[:, mask.features] = 0
+            self.state.B[:, features] = 0
         return B
 
     def _all(self) -> Array:
@@ -347,9 +344,7 @@ def _reading(
     reader: Reader, sampler: Sampler
 ) -> Callable[[Visit | Preview], Batch | ObservedBatch]:
     """Return what reads a batch; it does not know the lane, which would outlive it."""
-    everything = Mask(
-        np.arange(sampler.masks.n_features), sampler.masks.n_features, 1.0
-    )
+    everything = Mask.everything(sampler.masks.n_features)
 
     def read(what: Visit | Preview) -> Batch | ObservedBatch:
         mask = what.features.mask() if what.features else everything

@@ -80,6 +80,13 @@ class Pace:
         self.pieces_before, self.since = self.pieces, t + NOTICE
         self.pieces = round(most_pieces ** round(moving, 3)) if long_way else 1
 
+    def has_settled(self, t: int) -> bool:
+        """Whether the objective of iterations up to t no longer falls fast.
+
+        After FAST_STEPS nobody asks any more.
+        """
+        return self.exponent == SETTLED_U or t >= FAST_STEPS
+
     def pieces_at(self, t: int) -> int:
         """In how many pieces the batch of iteration t is taken."""
         return self.pieces if t >= self.since else self.pieces_before
