@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 from somf.kernels._jit import intrinsic, kernel
 
 _LINE = 16  # int64 from one thread's place to the next: they share no cache line
-_SPINS = 20_000  # tens of microseconds, then sleep
-_PAUSE = 20  # microseconds
+_SPINS = 200_000  # some 0.2 ms, then sleep
+# Microseconds, of which the system makes 50 to 100. Who waits must not give up before
+# the other one is awake, or they sleep in turns for the rest of a pass.
+_PAUSE = 20
 
 
 def new_gate(n_threads: int) -> NDArray[np.int64]:
