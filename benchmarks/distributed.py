@@ -132,16 +132,16 @@ def problem(name, seed):
     return X, Objective(dataset.problem, X_test), parameters
 
 
-WORKLOADS = (  # data, settings, seconds of a fit
-    ("fmri-simulated", {"batch_size": 1260, "local_steps": 4}, 22.0),
-    ("hyperspectral", {"batch_size": 3000, "local_steps": 2}, 8.0),
+WORKLOADS = (  # data, settings, seconds of a fit, what is asked for
+    ("fmri-simulated", {"batch_size": 1260, "local_steps": 4}, 22.0, 0.6),
+    ("hyperspectral", {"batch_size": 3000, "local_steps": 2}, 8.0, 0.6),
     # For comparison: exchanges of 60 ms, in which there is little to share.
-    ("hyperspectral", {}, 6.0),
+    ("hyperspectral", {}, 6.0, None),
 )
 
 
 def bench_workers(arguments):
-    for name, settings, budget in WORKLOADS:
+    for name, settings, budget, most in WORKLOADS:
         settings = {"dict_update": "observed"} | settings
         words = ", ".join(f"{key}={value}" for key, value in settings.items())
         print(f"\n== workers: {name}, one thread each, {words}")
@@ -161,7 +161,7 @@ def bench_workers(arguments):
                     found[n].append(curves(points, objective))
                     tell(turn, n, parameters, rest, model)
             floor(parameters | {"batch_size": batch_size(model)}, folder)
-        report_workers(found)
+        report_workers(found, most)
 
 
 def tell(turn, n_workers, parameters, rest, model):
@@ -200,22 +200,27 @@ def batch_seconds(paths, parameters, budget):
     return np.median(sum(model.trace_[f"seconds_{name}"] for name in phases))
 
 
-def report_workers(found):
+def report_workers(found, most):
     """Print the ratios of times to the same objectives, turn by turn."""
     for level in LEVELS:
-        ratios = []
+        ratios, at_once = [], False
         for one, two in zip(found[1], found[2], strict=True):
             best = min(min(one["objectives"]), min(two["objectives"]))
             target = best * (1 + level / 100)
             times = time_to(two, target), time_to(one, target)
             if np.isfinite(times).all():
                 ratios.append(times[0] / times[1])
+                at_once |= one["objectives"][0] <= target
         if not ratios:
             continue
         spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-        demand(
-            f"time to {level} %, two workers / one ({spread})", np.median(ratios), 0.6
-        )
+        words = f"time to {level} %, two workers / one ({spread})"
+        if most is None:
+            print(f"  {words}: {np.median(ratios):.2f}, for comparison")
+        elif at_once:  # which tells how they start, not how they go on
+            print(f"  {words}: {np.median(ratios):.2f}, after the first exchange")
+        else:
+            demand(words, np.median(ratios), most)
 
 
 def loopback_bytes():
