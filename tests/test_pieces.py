@@ -183,3 +183,13 @@ def test_batches_that_cannot_be_cut():
 )
 def test_most_pieces(batch_size, n_components, expected):
     assert most_pieces(batch_size, n_components) == expected
+
+
+def test_workers_with_a_head_start_take_whole_batches():
+    source = as_source(np.ones((1000, 4000), np.float32))
+    parameters = SOMF(50).get_params()
+    assert choose(parameters, source).most_pieces > 1
+    there = choose(parameters, source, n_workers=2)
+    assert (there.head_start, there.most_pieces) == (True, 1)
+    given = choose(parameters | {"reduction": 12}, source, n_workers=2)
+    assert not given.head_start

@@ -38,16 +38,16 @@ def choose(
     """
     n_samples, n_features = source.shape
     k = n_components or parameters["n_components"] or min(50, n_samples, n_features)
-    left_open = parameters["reduction"] == parameters["dict_update"] == "auto"
-    if parameters["reduction"] != "auto":
+    given = parameters["reduction"] != "auto"
+    if given:
         reduction = parameters["reduction"]
     elif reduction is None:
         reduction = auto_reduction(n_features, k)
     dict_update = updated_features(parameters, n_features, k, reduction)
     head_start = False
-    if n_workers > 1 and parameters["dict_update"] == "auto":  # traffic falls with it
-        head_start = left_open and dict_update == "all" and reduction > 1
-        dict_update = "observed"
+    if n_workers > 1 and parameters["dict_update"] == "auto":
+        head_start = not given and dict_update == "all" and reduction > 1
+        dict_update = "observed"  # so that traffic falls with the reduction
     reads_observed = (
         _suits_masks(source, parameters["mask_block"], reduction)
         and parameters["aggregation"] == "masked"
@@ -62,6 +62,7 @@ def choose(
         batch_size = _whole_chunks(batch_size, source)
     fast = parameters["weights"] == "fast"
     cut = parameters["batch_size"] == "auto" and fast and not reads_observed
+    cut = cut and not head_start  # exchanges of all features are dear
     return Choices(
         n_components=k,
         reduction=float(reduction),

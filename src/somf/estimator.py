@@ -514,9 +514,7 @@ class SOMF(
             self._solver(
                 team,
                 idle_limit,
-                # Draws are far ahead with local steps, and exchanges of all features
-                # should not be more than they are.
-                1 if self.local_steps > 1 or choices.head_start else pieces,
+                pieces if self.local_steps == 1 else 1,  # draws are far ahead
                 Coordinator,
                 choices.dict_update,
             ),

@@ -99,13 +99,14 @@ class Crew:
             Seat(self._setup(i, firsts, shuffle), joined(pieces))
             for i, pieces in enumerate(parts)
         ]
+        starts = self.solver.has_head_start(self.solver.state.n_steps)
         logger.info(
             "%d %s %d samples, with dict_update=%r%s. Dask's dashboard: %s",
             len(parts),
             "worker has" if len(parts) == 1 else "workers share",
             firsts[-1],
             self.solver.settings.dict_update,
-            ", all features at first" if self._starts else "",
+            ", all features at first" if starts else "",
             self.cluster.dashboard,
         )
         self.ledger.begin_anew()
@@ -150,11 +151,6 @@ class Crew:
             new.continue_from(old)
             sampler.order = new
         return bool(old.shuffle)
-
-    @property
-    def _starts(self) -> bool:
-        """Whether all features are exchanged, for now."""
-        return self.solver.has_head_start(self.solver.state.n_steps)
 
     def is_ill_seated(self) -> bool:
         """Whether workers have come, or some have the rows of others, too."""

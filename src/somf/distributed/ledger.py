@@ -73,10 +73,9 @@ class Coordinator(Factorization):
 
     def has_head_start(self, n_steps: int) -> bool:
         """Whether it is not over yet after some iterations."""
-        young = n_steps < self.head_start
-        return young or (
-            self.head_start > 0 and not self.state.pace.has_settled(n_steps)
-        )
+        if not self.head_start:
+            return False
+        return n_steps < self.head_start or not self.state.pace.has_settled(n_steps)
 
     def note_pace(self, t: int, objective: float) -> None:
         """Let the weights follow the objective, where all features are updated."""

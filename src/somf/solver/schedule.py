@@ -81,10 +81,7 @@ class Pace:
         self.pieces = round(most_pieces ** round(moving, 3)) if long_way else 1
 
     def has_settled(self, t: int) -> bool:
-        """Whether the objective of iterations up to t no longer falls fast.
-
-        After FAST_STEPS nobody asks any more.
-        """
+        """Whether the objective no longer falls fast, or nobody follows it any more."""
         return self.exponent == SETTLED_U or t >= FAST_STEPS
 
     def pieces_at(self, t: int) -> int:
