@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import somf
 
 FIT = """
 import hashlib
@@ -35,6 +39,38 @@ def test_bits_do_not_depend_on_where_kernels_come_from(tmp_path):
     compiled = fit()
     assert any(tmp_path.rglob("*.nbc"))
     assert fit() == compiled
+
+
+PROJECT = """
+import numpy as np
+from somf.kernels import projection
+projection.project_rows(np.full((1, 4), 3.0), 0.0, 1.0, 0.5, False)
+print(sum(projection.project_rows.stats.cache_hits.values()))
+"""
+
+
+@pytest.mark.skipif(
+    os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled"
+)
+def test_kernels_on_disk_are_renewed_when_one_that_they_call_has_changed(tmp_path):
+    package = Path(somf.__file__).parent
+    leave = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(package, tmp_path / "somf", ignore=leave)
+    environment = os.environ | {
+        "NUMBA_CACHE_DIR": str(tmp_path / "cache"),
+        "PYTHONPATH": str(tmp_path),
+    }
+
+    def found_on_disk():
+        run = [sys.executable, "-c", PROJECT]
+        kwargs = {"capture_output": True, "text": True, "check": True}
+        return int(subprocess.run(run, env=environment, **kwargs).stdout)
+
+    assert found_on_disk() == 0
+    assert found_on_disk() == 1
+    called = tmp_path / "somf" / "kernels" / "barrier.py"
+    called.write_text(called.read_text() + "\nANOTHER = 1\n")
+    assert found_on_disk() == 0
 
 
 RACE = """

@@ -6,10 +6,12 @@ the first call of a kernel.
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import threading
 from collections.abc import Callable
 from functools import update_wrapper
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -67,10 +69,30 @@ class _Kernel:
         return self.compiled(*args)
 
 
+def _stamp() -> str:
+    """Tell this state of the kernels, all of them, from any other."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+
+
+def _stamped(dispatcher: Any, stamp: str) -> Any:
+    """Let what is on disk count for this state of the kernels only.
+
+    Numba compares the file of a kernel alone, but a kernel has those of other files
+    inside. It has no public way to say so: where the private one is gone, or where
+    nothing is kept on disk, its own rule holds.
+    """
+    index: Any = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
+    if hasattr(index, "_source_stamp"):
+        index._source_stamp = stamp
+    return dispatcher
+
+
 def _hand_over_to_numba() -> None:
     with _lock:
         import numba
 
+        stamp = _stamp()
         compiled: list[Callable[..., Any]] = []
         for item in _waiting:
             if item.plain is None:
@@ -84,7 +106,7 @@ def _hand_over_to_numba() -> None:
                     # other sums, other bits. So each has all that it calls inside.
                     forceinline=True,
                 )
-                compiled.append(compile_(item.function))
+                compiled.append(_stamped(compile_(item.function), stamp))
             elif numba.config.DISABLE_JIT:
                 compiled.append(item.plain)
             else:
