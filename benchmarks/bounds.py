@@ -79,7 +79,7 @@ class Pieces:
         """The codes, from the products of the observed features."""
         codes = np.zeros_like(self.beta)
         self.penalty.solve(
-            self.G, self.beta, self.energy, codes, team, tol=1e-4, max_sweeps=999
+            self.G, self.beta, self.energy, codes, team, tol=1e-3, max_sweeps=999
         )
         return codes
 

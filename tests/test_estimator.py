@@ -524,7 +524,7 @@ def test_nonnegative_codes_may_be_loose_at_first(positive, monkeypatch):
     monkeypatch.setattr(CodePenalty, "solve", spy)
     X = np.abs(np.random.default_rng(0).standard_normal((30, 20)))
     SOMF(3, positive_code=positive, code_tol=1e-4, random_state=0).partial_fit(X)
-    assert tolerances[0] == pytest.approx(1e-2 if positive else 1e-4)
+    assert tolerances[0] == pytest.approx(0.15 if positive else 1e-4)
 
 
 def sparse_counts(n_samples=600, n_features=6000, n_topics=16):

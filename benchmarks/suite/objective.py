@@ -6,7 +6,7 @@ import numpy as np
 
 from somf.threads import Team, resolve_n_threads
 
-GAP = 1e-8  # duality gap of the codes, relative to half the squared norm of a sample
+GAP = 1e-8  # duality gap of the codes, relative to the loss of a sample
 MOST_SWEEPS = 20_000
 CHUNK = 500  # samples
 

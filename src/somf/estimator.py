@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-EXACT_TOL = 1e-6  # duality gap of codes outside the training loop, relative to ½|x|²
+EXACT_TOL = 1e-6  # duality gap of codes outside the training loop, as `code_tol`
 
 
 class SOMF(
@@ -147,10 +147,10 @@ class SOMF(
         falls, and then like ``t ** -weight_exponent``, or like that from the start.
     weight_exponent, sample_weight_exponent : float, default=0.917, 0.751
         The paper's u and v. A warning tells when they are outside of its theory.
-    code_tol : float, default=1e-4
-        Duality gap at which codes are good enough during training, relative to half
-        the squared norm of the sample. For non-negative codes the first 10 iterations
-        accept 100 times as much, and those up to the 100th less and less.
+    code_tol : float, default=1e-3
+        Duality gap at which codes are good enough during training, relative to the
+        objective of the sample. For non-negative codes the first 5 iterations accept
+        1500 times as much, and those up to the 193rd less and less.
     code_max_iter : int, default=1000
         Most sweeps of coordinate descent for a code.
     shuffle : bool, default=True
@@ -244,7 +244,7 @@ class SOMF(
         weights: str = "fast",
         weight_exponent: float = PAPER_U,
         sample_weight_exponent: float = PAPER_V,
-        code_tol: float = 1e-4,
+        code_tol: float = 1e-3,
         code_max_iter: int = 1000,
         shuffle: bool = True,
         missing: str = "error",

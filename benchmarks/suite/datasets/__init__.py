@@ -6,6 +6,7 @@ from benchmarks.suite.datasets.hyperspectral import (
     Hyperspectral256,
     HyperspectralNMF,
     HyperspectralNMF256,
+    SpectraNMF,
 )
 from benchmarks.suite.datasets.photos import GreyPatches, Photos, SmallGreyPatches
 from benchmarks.suite.datasets.simulated import Counts, SmoothMixtures, SparseMixtures
@@ -17,6 +18,7 @@ DATASETS = {
         Hyperspectral256,
         HyperspectralNMF,
         HyperspectralNMF256,
+        SpectraNMF,
         SimulatedFMRI,
         RealFMRI,
         Photos,

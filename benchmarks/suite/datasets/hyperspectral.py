@@ -69,6 +69,28 @@ class HyperspectralNMF(Hyperspectral):
         return X, X_test
 
 
+class SpectraNMF(Hyperspectral):
+    """Few features, explained almost completely: non-negative spectra of pixels."""
+
+    name = "spectra-nmf"
+    k = 30
+    alpha = 1e-4
+    budget = 3.0
+    positive_code = True
+    positive_dict = True
+    n_test = 1000
+
+    def load(self, seed):
+        pixels = self.image()
+        X = pixels.reshape(-1, pixels.shape[2])
+        X = X[np.random.default_rng(seed).permutation(len(X))]
+        X /= np.float32(np.mean(np.sqrt(np.einsum("ij,ij->i", X, X))))
+        return X[self.n_test :], X[: self.n_test]
+
+    def picture(self, atom):
+        return None
+
+
 class Hyperspectral256(Hyperspectral):
     """The same with twice the atoms."""
 

@@ -15,7 +15,7 @@ from benchmarks.suite.solvers.base import Solver
 from somf.solver.schedule import PAPER_U
 from somf.threads import Team
 
-CODE_GAP, CODE_SWEEPS = 1e-4, 1000
+CODE_GAP, CODE_SWEEPS = 1e-3, 1000
 
 
 def exact_codes(X, D, G, penalty, n_threads):

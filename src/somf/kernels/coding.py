@@ -10,13 +10,15 @@ from somf.kernels.homotopy import follow_path, new_room
 _PRUNING = 4  # sweeps that thin out the active set before it is solved for
 _LONGEST = 256  # active atoms up to which a path is followed
 _FEW = 64  # atoms whose system costs about as much as a few sweeps
-_LOOSE = 1e-3  # gap of non-negative codes beyond which a few sweeps are faster
+# Gap of non-negative codes, of their loss, beyond which a few sweeps are faster.
+_LOOSE = 0.2
+_LARGEST = 0.005  # gap that may be left, relative to the energy, however loose
 _MOST_SOLVES = 20  # in an ill-conditioned problem rounding may undo each solution
 
 
 @kernel
 def _duality_gap(a, c, beta, energy, l1, l2, positive):
-    """A bound on how far the code a is from optimal, given c = β − Ga.
+    """A bound on how far the code a is from optimal, given c = β − Ga; and its loss.
 
     With ρ = c − l2·a, any u with |u_j| ≤ l1 (u_j ≤ l1 if positive) bounds the gap by
     l1·|a|₁ − aᵀu + ½(ρ − u)ᵀ(G + l2·I)⁻¹(ρ − u). Scaling u = sρ leaves (1 − s)² times
@@ -46,13 +48,19 @@ def _duality_gap(a, c, beta, energy, l1, l2, positive):
         clipped += x * u
         excess += (rho - u) * (rho - u)
     gap = np.inf
+    residual = max(0.0, energy - 2 * projected + explained) + l2 * square
     if l1 > 0:
         s = 1.0 if largest <= l1 else l1 / largest
-        residual = max(0.0, energy - 2 * projected + explained) + l2 * square
         gap = l1 * norm1 - s * fit + 0.5 * (1 - s) * (1 - s) * residual
     if l2 > 0:
         gap = min(gap, l1 * norm1 - clipped + 0.5 * excess / l2)
-    return gap
+    return gap, l1 * norm1 + 0.5 * residual
+
+
+@kernel
+def _goal(tol, loss, energy, eps):
+    """The gap at which a code is good enough: a part of its loss, beyond rounding."""
+    return max(min(tol * loss, _LARGEST * energy), 4 * eps * energy)
 
 
 @kernel
@@ -171,8 +179,9 @@ def _descend(a, c, G, beta, energy, l1, l2, positive, tol, max_sweeps, room):
     by a linear system if they are few and by more sweeps if not.
     """
     active, L, target = room
-    goal = tol * 0.5 * energy
-    rounding = np.finfo(a.dtype).eps ** 2 * energy
+    eps = np.finfo(a.dtype).eps
+    rounding = eps**2 * energy
+    goal = 0.0
     sweeps = 0
     solves = 0
     while sweeps < max_sweeps:
@@ -188,7 +197,8 @@ def _descend(a, c, G, beta, energy, l1, l2, positive, tol, max_sweeps, room):
         if full <= rounding:
             return
         if tol > 0:
-            gap = _duality_gap(a, c, beta, energy, l1, l2, positive)
+            gap, loss = _duality_gap(a, c, beta, energy, l1, l2, positive)
+            goal = _goal(tol, loss, energy, eps)
             if gap <= goal or (np.isinf(gap) and full <= 0.1 * goal):
                 return
         for _ in range(_PRUNING):
@@ -241,15 +251,16 @@ def solve_codes(
     losses   (n,)             overwritten with the objectives at the codes
 
     From zero, the path of solutions leads there; from elsewhere, or where it did not
-    arrive, coordinate descent does. The duality gap, against tol·½|x|², decides the
-    end, or a sweep that changes nothing beyond rounding (the only criterion if tol
-    is 0).
+    arrive, coordinate descent does. The duality gap, against tol times the loss,
+    decides the end, or a sweep that changes nothing beyond rounding (the only criterion
+    if tol is 0).
     """
     k = beta.shape[1]
     few = min(k, _FEW)
     zero = codes.dtype.type(0)
     l1 = codes.dtype.type(l1)  # in float64 it would take every operation along
     l2 = codes.dtype.type(l2)
+    eps = np.finfo(codes.dtype).eps
     has_path = not positive or tol < _LOOSE
     c = np.empty(k, codes.dtype)
     way = new_room(k, min(k, _LONGEST), codes)
@@ -268,11 +279,12 @@ def solve_codes(
             for j in range(k):
                 c[j] = b[j]
             follow_path(a, c, gram, l1, l2, positive, way)
-            gap = _duality_gap(a, c, b, square, l1, l2, positive)
+            gap, loss = _duality_gap(a, c, b, square, l1, l2, positive)
+            arrived = tol > 0 and gap <= _goal(tol, loss, square, eps)
         else:
             _correlation_left(a, b, gram, c)
-            gap = np.inf
-        if tol == 0 or gap > tol * 0.5 * square:
+            arrived = False
+        if not arrived:
             _descend(a, c, gram, b, square, l1, l2, positive, tol, max_sweeps, room)
             _correlation_left(a, b, gram, c)  # rounding adds up over many sweeps
         losses[n] = _loss(a, c, b, square, l1, l2)

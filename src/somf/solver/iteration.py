@@ -41,7 +41,7 @@ class Settings:
     dict_update: str = "observed"  # or "all" features, which needs all of B
     schedule: Schedule = field(default_factory=Schedule)
     n_dict_passes: int = 1
-    code_tol: float = 1e-4
+    code_tol: float = 1e-3
     code_max_iter: int = 1000
     most_pieces: int = 1  # in which batches may be taken
     idle_limit: int = 20  # batches without use after which an atom is replaced

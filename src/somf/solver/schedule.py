@@ -33,8 +33,10 @@ MOST_AUTO = 12.0  # beyond, the codes are no longer what an iteration spends tim
 
 LEAST_STEPS = 32  # iterations that a run should have
 
-LOOSE = 100.0  # non-negative codes may have this many times the gap for LOOSE_STEPS
-LOOSE_STEPS = 10
+# Non-negative codes may have this many times the gap for LOOSE_STEPS iterations. With a
+# gap as large as the loss, most are good enough after one sweep over the atoms.
+LOOSE = 1500.0
+LOOSE_STEPS = 5
 
 
 @dataclass
@@ -144,7 +146,7 @@ def looseness(t: int) -> float:
     """Factor on the duality gap of non-negative codes: large at first, then like 1/t².
 
     Non-negative samples are all alike at first, and so are atoms: exact codes take
-    long, and they mislead the dictionary, which needs twice as long with them.
+    long, and they mislead the dictionary, which needs longer with them.
     """
     return max(1.0, LOOSE * min(1.0, LOOSE_STEPS / t) ** 2)
 
