@@ -1,11 +1,17 @@
 """The benchmarks run, in a small way: what they time is not looked at."""
 
+import os
 import re
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+import benchmarks
 from benchmarks import bounds, growth, iteration
 from benchmarks.suite import experiments, report, runner
 from benchmarks.suite.datasets.simulated import SparseMixtures
@@ -55,6 +61,36 @@ def test_a_race_is_run_and_reported(results):
     assert {curve["solver"] for curve in record["curves"]} == set(solvers)
     assert set(solvers) <= set(rows(text))
     assert (results / "peers.png").stat().st_size > 10_000
+
+
+RACE = """
+import os, sys, time
+from pathlib import Path
+from benchmarks.suite.races import in_own_process
+
+def race(path):
+    Path(path).write_text(str(os.getpid()))
+    time.sleep(60)
+
+if __name__ == "__main__":
+    in_own_process(race, sys.argv[1])
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="processes are ended by a signal")
+def test_a_race_ends_with_the_process_that_began_it(tmp_path):
+    script, told = tmp_path / "script.py", tmp_path / "pid"
+    script.write_text(RACE)
+    root = str(Path(benchmarks.__path__[0]).parent)
+    environment = os.environ | {"PYTHONPATH": root}
+    parent = subprocess.Popen([sys.executable, script, told], env=environment)
+    while not (told.exists() and told.read_text()):
+        assert parent.poll() is None
+        time.sleep(0.05)
+    parent.terminate()
+    assert parent.wait() == 143
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(told.read_text()), 0)
 
 
 def test_an_omf_built_as_in_the_paper():
