@@ -69,15 +69,13 @@ class HyperspectralNMF(Hyperspectral):
         return X, X_test
 
 
-class SpectraNMF(Hyperspectral):
+class SpectraNMF(HyperspectralNMF):
     """Few features, explained almost completely: non-negative spectra of pixels."""
 
     name = "spectra-nmf"
     k = 30
     alpha = 1e-4
     budget = 3.0
-    positive_code = True
-    positive_dict = True
     n_test = 1000
 
     def load(self, seed):

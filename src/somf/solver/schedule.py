@@ -33,8 +33,8 @@ MOST_AUTO = 12.0  # beyond, the codes are no longer what an iteration spends tim
 
 LEAST_STEPS = 32  # iterations that a run should have
 
-# Non-negative codes may have this many times the gap for LOOSE_STEPS iterations. With a
-# gap as large as the loss, most are good enough after one sweep over the atoms.
+# Non-negative codes may have this many times the gap for LOOSE_STEPS iterations: with
+# the default code_tol, 1.5 times their loss.
 LOOSE = 1500.0
 LOOSE_STEPS = 5
 
